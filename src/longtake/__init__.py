@@ -1,0 +1,43 @@
+"""longtake watches video without end in a fixed memory and answers questions about it at any moment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from longtake.answer import Answer, AnswerStream
+from longtake.engine import Engine
+from longtake.errors import LongtakeError
+from longtake.policies.policy import Policy
+from longtake.session import Session
+
+__version__ = "0.1.0"
+__all__ = ["Answer", "AnswerStream", "Engine", "LongtakeError", "Policy", "Session", "__version__", "open"]
+
+
+def open(
+    model: str = "toy",
+    policy: str | Policy = "deltas",
+    budget: int | None = None,
+    *,
+    policy_options: Mapping[str, Any] | None = None,
+    fps: float | None = None,
+    chunk_frames: int | None = None,
+    **model_options: Any,
+) -> Session:
+    """Load a model and open a session on it; `Engine` shares one model among sessions.
+
+    Args:
+        model: "toy" (embedded), a checkpoint folder, or a hub id.
+        policy: a name from `longtake policies`, or a `Policy`.
+        budget: tokens per attention layer after each step; by default 8,192.
+        policy_options: the policy's hyperparameters by their published names.
+        fps: frames per second taken from a watched source; by default what the model was made for.
+        chunk_frames: frames prefilled at once; by default one second.
+        model_options: `dtype` and `device`, see `longtake.backbones.load.load`.
+
+    Raises:
+        LongtakeError: for a name or value that cannot be used, in one sentence.
+    """
+    engine = Engine.load(model, **model_options)
+    return engine.open(policy, budget, policy_options=policy_options, fps=fps, chunk_frames=chunk_frames)

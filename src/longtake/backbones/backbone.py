@@ -1,0 +1,176 @@
+"""The contract of a model family, and the parts that all families share."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+from transformers.cache_utils import Cache
+
+from longtake.errors import LongtakeError
+from longtake.kv.ledger import Kind, Rows
+from longtake.kv.rotary import KeyRotation
+from longtake.memory import FULL, LINEAR, Memory
+from longtake.video.chunker import Chunk
+
+
+@dataclass(slots=True)
+class Cursor:
+    """Where a stream stands in its model's positions. Copied at a checkpoint, never kept on the model.
+
+    Attributes:
+        position: next rotary position of a text token.
+        frames: frames encoded so far.
+        time: seconds of the newest frame encoded.
+        frame_size: (height, width) in pixels at which this stream's frames are encoded, fixed by its first.
+    """
+
+    position: int = 0
+    frames: int = 0
+    time: float = 0.0
+    frame_size: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """What one call of the language model takes.
+
+    Attributes:
+        embeddings: [1, n, hidden].
+        rows: facts of the n tokens; `rows.position` [n, axes] are the explicit rotary positions.
+        extras: further arguments of the language model.
+    """
+
+    embeddings: Tensor
+    rows: Rows
+    extras: Mapping[str, Any] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+class Backbone(ABC):
+    """A loaded model, without any stream's state: one serves all sessions.
+
+    Args:
+        model: the library's conditional-generation model, in eval mode, with the project's attention.
+        processor: the library's processor of the same checkpoint.
+        name: what the user called it.
+    """
+
+    family: ClassVar[str]
+    model_types: ClassVar[tuple[str, ...]]
+    axes: ClassVar[int]
+    frames_per_step: int
+    """Frames that one temporal step of the vision tower takes; a chunk is a multiple of it."""
+    default_fps: float
+
+    def __init__(self, model: Any, processor: Any, name: str) -> None:
+        self.model, self.processor, self.name = model, processor, name
+        self.tokenizer = processor.tokenizer
+        self.language_model = model.model.language_model
+        self.text_config = model.config.get_text_config()
+        self.device = self.language_model.embed_tokens.weight.device
+        self.rotation = KeyRotation(self.language_model.rotary_emb, self.axes)
+        odd = sorted(set(self.text_config.layer_types) - {FULL, LINEAR})
+        if odd:
+            raise LongtakeError(
+                f"{name} has {', '.join(odd)} layers; longtake needs full attention, alone or with linear attention."
+            )
+
+    # The pieces of a prompt -------------------------------------------------------------------------
+
+    @abstractmethod
+    def opening(self, cursor: Cursor) -> Segment:
+        """All that comes before the first frame."""
+
+    @abstractmethod
+    def fit(self, height: int, width: int) -> tuple[int, int]:
+        """The (height, width) in pixels at which frames of that size are encoded."""
+
+    @abstractmethod
+    def encode(self, chunk: Chunk, cursor: Cursor) -> Segment:
+        """The chunk's tokens. Advances the cursor; an unpaired last frame is padded as the processor does."""
+
+    @abstractmethod
+    def closing(self, question: str, cursor: Cursor) -> Segment:
+        """All that comes between the last frame and the first word of the answer. Advances the cursor."""
+
+    def text(self, ids: Sequence[int], cursor: Cursor, kind: Kind = Kind.TEXT) -> Segment:
+        """Plain tokens, one position each on every axis. Advances the cursor."""
+        count = len(ids)
+        position = torch.arange(cursor.position, cursor.position + count)
+        cursor.position += count
+        none = torch.full((count,), -1)
+        rows = Rows(
+            position=position[:, None].expand(-1, self.axes),
+            time=torch.full((count,), cursor.time, dtype=torch.float64),
+            chunk=none,
+            frame=none,
+            patch=none,
+            kind=torch.full((count,), int(kind)),
+        )
+        return Segment(self.embed(torch.tensor([list(ids)])), rows)
+
+    def new_cursor(self) -> Cursor:
+        """The cursor of a stream that has not begun."""
+        return Cursor()
+
+    def words(self, ids: Sequence[int]) -> str:
+        """The text of an answer's token ids, without control tokens."""
+        text: str = self.tokenizer.decode(list(ids), skip_special_tokens=True)
+        return text
+
+    # The model --------------------------------------------------------------------------------------
+
+    def memory(self) -> Memory:
+        """An empty memory in this model's shape."""
+        return Memory(self.text_config.layer_types, self.axes, self.rotation)
+
+    @torch.no_grad()
+    def embed(self, ids: Tensor) -> Tensor:
+        """Embeddings [1, n, hidden] of token ids [1, n]."""
+        embedded: Tensor = self.language_model.embed_tokens(ids.to(self.device))
+        return embedded
+
+    @torch.no_grad()
+    def forward(self, segment: Segment, cache: Cache) -> Tensor:
+        """Run the language model on a segment, appending to the cache. Returns hidden states [1, n, hidden]."""
+        output = self.language_model(
+            inputs_embeds=segment.embeddings,
+            position_ids=segment.rows.position.T[:, None].to(self.device),
+            cache=cache,
+            use_cache=True,
+            **segment.extras,
+        )
+        hidden: Tensor = output.last_hidden_state
+        return hidden
+
+    @torch.no_grad()
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Next-token logits [vocabulary], float32, after the last of the hidden states [1, n, hidden]."""
+        logits: Tensor = self.model.lm_head(hidden[:, -1])[0].float()
+        return logits
+
+    @property
+    def has_recurrent_states(self) -> bool:
+        return LINEAR in self.text_config.layer_types
+
+    @property
+    def stop_ids(self) -> frozenset[int]:
+        """Token ids that end an answer: those of the generation settings and of the tokenizer."""
+        configured = getattr(self.model.generation_config, "eos_token_id", None)
+        ids = configured if isinstance(configured, list) else [configured]
+        return frozenset(int(i) for i in [*ids, self.tokenizer.eos_token_id] if i is not None)
+
+    def check_question(self, question: str) -> None:
+        """Raises LongtakeError for an empty question or one with a control token of the model in it."""
+        if not question.strip():
+            raise LongtakeError("The question is empty; ask something in words.")
+        for token in self.tokenizer.all_special_tokens:
+            if token in question:
+                raise LongtakeError(f"The question contains {token}, a control token of the model; leave it out.")

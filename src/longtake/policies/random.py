@@ -1,0 +1,26 @@
+"""Reservoir random: every chunk of the stream so far is held with the same probability."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import ClassVar
+
+from longtake.policies.priority import PriorityPolicy
+
+
+@dataclass
+class Random(PriorityPolicy):
+    """Keeps the chunks with the highest of permanent random priorities: a reservoir sample.
+
+    Attributes:
+        seed: of the priorities; the same seed keeps the same chunks.
+    """
+
+    name: ClassVar[str] = "random"
+    summary: ClassVar[str] = "a reservoir sample of all chunks so far (a control)"
+
+    seed: int = 0
+
+    def priority(self, chunk: int) -> float:
+        return random.Random(f"{self.seed}:{chunk}").random()

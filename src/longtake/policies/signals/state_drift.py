@@ -1,0 +1,26 @@
+"""State drift: how much a chunk changed the recurrent states (DeltaS, equation 3)."""
+
+from __future__ import annotations
+
+import torch
+
+from longtake.memory import Memory
+
+
+@torch.no_grad()
+def state_drift(memory: Memory) -> float:
+    """Mean over all linear layers of ||S_after - S_before||_F / ||S_before||_F for the newest chunk.
+
+    S is a layer's whole recurrent state, all heads together; S_before is the copy that the memory took
+    before the chunk. Where a state was empty (before the very first tokens of a stream, or exactly zero)
+    the quotient is undefined; such a layer counts as 1, its change being all there is.
+    """
+    drifts = []
+    for before, after in zip(memory.states_before.recurrent, memory.recurrent_states(), strict=True):
+        if before is None:
+            drifts.append(torch.ones((), device=after.device))
+            continue
+        scale = torch.linalg.vector_norm(before)
+        change = torch.linalg.vector_norm(after - before)
+        drifts.append(torch.where(scale > 0, change / scale, 1.0))
+    return float(torch.stack(drifts).mean())

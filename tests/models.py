@@ -1,0 +1,97 @@
+"""Random-weight models of the real classes, and the library's own one-shot forward as the reference."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import Qwen3_5ForConditionalGeneration
+from transformers.image_utils import SizeDict
+from transformers.video_processing_utils import BaseVideoProcessor
+from transformers.video_utils import VideoMetadata
+
+from longtake.backbones.backbone import Backbone
+from longtake.backbones.load import adopt
+from longtake.toy.model import build_config, build_processor
+
+QUESTION = "what colour was the circle ?"
+HYBRID = ("linear_attention", "linear_attention", "full_attention", "linear_attention", "full_attention")
+FULL_ONLY = ("full_attention", "full_attention")
+
+
+@cache
+def stock(layers: tuple[str, ...] = HYBRID) -> tuple[Any, Any]:
+    """(model, processor): random weights large enough that positions, features and states all matter."""
+    processor = build_processor()
+    config = build_config(processor.tokenizer)
+    text = config.text_config
+    text.num_hidden_layers, text.layer_types = len(layers), list(layers)
+    text.num_attention_heads, text.num_key_value_heads = 6, 2
+    text.linear_num_key_heads, text.linear_num_value_heads = 2, 6
+    torch.manual_seed(11)
+    model = Qwen3_5ForConditionalGeneration(config).eval()
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if weight.ndim >= 2:
+                weight.mul_(10 if "embed_tokens" in name else 4)
+    return model, processor
+
+
+@cache
+def random_backbone(layers: tuple[str, ...] = HYBRID) -> Backbone:
+    """The stock model's twin as a backbone."""
+    model, processor = stock(layers)
+    return adopt(copy.deepcopy(model), processor, "random")
+
+
+def noise(count: int, seed: int = 0, size: tuple[int, int] = (40, 56)) -> list[np.ndarray]:
+    """Random frames [height, width, 3]: every one changes every visual token."""
+    return list(np.random.default_rng(seed).integers(0, 256, (count, *size, 3), dtype=np.uint8))
+
+
+@torch.no_grad()
+def one_shot_logits(
+    backbone: Backbone, frames: Sequence[np.ndarray], times: Sequence[float], question: str
+) -> torch.Tensor:
+    """Logits after the question by the library alone: its template, its processor, one `model.forward`.
+
+    Uses the stock twin of a random backbone (or a deep copy with the library's attention), so that nothing of
+    this project runs. The frames are resized beforehand, since the processor's own resize depends on their
+    number.
+    """
+    model = copy.deepcopy(backbone.model)
+    model.set_attn_implementation("sdpa")
+    processor = backbone.processor
+    height, width = backbone.fit(*frames[0].shape[:2])
+    video = torch.cat(
+        [
+            BaseVideoProcessor.resize(
+                processor.video_processor,
+                torch.from_numpy(frame).permute(2, 0, 1)[None],
+                size=SizeDict(height=height, width=width),
+                resample=processor.video_processor.resample,
+            )
+            for frame in frames
+        ]
+    )
+    content = [{"type": "video"}, {"type": "text", "text": question}]
+    prompt = processor.apply_chat_template(
+        [{"role": "user", "content": content}], tokenize=False, add_generation_prompt=True
+    )
+    inputs = processor(
+        text=[prompt],
+        videos=[video],
+        # Frame indices at 8 frames per second: the tests' times are multiples of an eighth.
+        video_metadata=[
+            VideoMetadata(total_num_frames=len(times), fps=8, frames_indices=[round(time * 8) for time in times])
+        ],
+        do_sample_frames=False,
+        do_resize=False,
+        return_tensors="pt",
+    )
+    model.model.rope_deltas = None
+    return model(**inputs).logits[0, -1].float()
