@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from models import FULL_ONLY, HYBRID, random_backbone
 
 from longtake.backbones.backbone import Backbone
 from longtake.backbones.load import load
+from models import FULL_ONLY, HYBRID, random_backbone
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -14,7 +14,6 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 import torch
-from models import QUESTION, noise, one_shot_logits
 from transformers import AttentionInterface
 
 from longtake.backbones.backbone import Backbone, Cursor
@@ -30,6 +29,7 @@ from longtake.policies.policy import Policy
 from longtake.policies.random import Random
 from longtake.policies.registry import POLICIES, make_policy
 from longtake.session import Session
+from models import QUESTION, noise, one_shot_logits
 
 TOLERANCE = 5e-5
 BOUNDED = [name for name, kind in POLICIES.items() if kind.bounded]
@@ -116,7 +116,9 @@ def states_lost_between_chunks(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Memory, "appending", amnesic)
 
 
-@pytest.mark.parametrize("fault", [None, flat_positions, advance_by_one, timestamps_from_zero, states_lost_between_chunks])
+@pytest.mark.parametrize(
+    "fault", [None, flat_positions, advance_by_one, timestamps_from_zero, states_lost_between_chunks]
+)
 def test_a_stream_within_the_budget_equals_the_librarys_one_shot_forward(
     backbone: Backbone, fault: Fault | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -265,9 +267,7 @@ def cursor_shared(patch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("fault", [None, states_not_restored, states_by_reference, cache_not_cut, cursor_shared])
-def test_a_question_leaves_no_trace(
-    backbone: Backbone, fault: Fault | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_question_leaves_no_trace(backbone: Backbone, fault: Fault | None, monkeypatch: pytest.MonkeyPatch) -> None:
     check(question_leaves_no_trace, fault, monkeypatch, backbone)
 
 
@@ -291,7 +291,8 @@ def budget_holds(backbone: Backbone, policy: str, budget: int) -> None:
     for i, frame in enumerate(noise(60, seed=2)):
         session.push(frame, i * 0.5)
         assert session.memory.held <= budget
-        assert all(len(ledger) == slab.length for ledger, slab in zip(session.memory.ledgers, session.memory.slabs))
+        lengths = [slab.length for slab in session.memory.slabs]
+        assert [len(ledger) for ledger in session.memory.ledgers] == lengths
     assert session.tokens_evicted > 0
     assert peak <= budget + largest
 
