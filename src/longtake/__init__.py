@@ -1,18 +1,38 @@
-"""longtake watches video without end in a fixed memory and answers questions about it at any moment."""
+"""longtake watches video without end in a fixed memory and answers questions about it at any moment.
+
+Names are loaded when they are used, so that reading a video or listing policies does not load a model library.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-from longtake.answer import Answer, AnswerStream
-from longtake.engine import Engine
 from longtake.errors import LongtakeError
-from longtake.policies.policy import Policy
-from longtake.session import Session
+
+if TYPE_CHECKING:
+    from longtake.answer import Answer, AnswerStream
+    from longtake.engine import Engine
+    from longtake.policies.policy import Policy
+    from longtake.session import Session
 
 __version__ = "0.1.0"
 __all__ = ["Answer", "AnswerStream", "Engine", "LongtakeError", "Policy", "Session", "__version__", "open"]
+
+_HOMES = {
+    "Answer": "longtake.answer",
+    "AnswerStream": "longtake.answer",
+    "Engine": "longtake.engine",
+    "Policy": "longtake.policies.policy",
+    "Session": "longtake.session",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'longtake' has no attribute '{name}'")
+    return getattr(import_module(_HOMES[name]), name)
 
 
 def open(
@@ -39,5 +59,7 @@ def open(
     Raises:
         LongtakeError: for a name or value that cannot be used, in one sentence.
     """
+    from longtake.engine import Engine
+
     engine = Engine.load(model, **model_options)
     return engine.open(policy, budget, policy_options=policy_options, fps=fps, chunk_frames=chunk_frames)

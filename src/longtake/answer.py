@@ -24,6 +24,7 @@ class Answer:
         tokens_held: tokens in the attention layer that holds most, before the question came.
         tokens_seen: tokens of the stream so far. tokens_evicted: those of them no longer held.
         kv_bytes: bytes of the keys and values held. state_bytes: of recurrent and convolution states.
+        watch_seconds: spent on taking the stream in so far, decoding of the source included.
     """
 
     question: str
@@ -42,6 +43,7 @@ class Answer:
     tokens_evicted: int
     kv_bytes: int
     state_bytes: int
+    watch_seconds: float
 
     def as_dict(self) -> dict[str, Any]:
         """All fields by name, ready for JSON."""

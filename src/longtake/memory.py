@@ -123,7 +123,7 @@ class Memory:
         Raises:
             RuntimeError: when a layer did not take exactly these tokens.
         """
-        self._settle()
+        self.settle()
         lengths = [slab.length for slab in self.slabs]
         for slab in self.slabs:
             needed = slab.length + len(rows)
@@ -161,7 +161,7 @@ class Memory:
         """
         if self._open_checkpoints:
             raise RuntimeError("eviction inside a checkpoint; roll back first")
-        self._settle()
+        self.settle()
         if len(keep.layers) > 1 and len(self._distinct(self.ledgers)) == 1:
             self.ledgers = [self.ledgers[0].clone() for _ in self.slabs]
         if len(keep.layers) == 1 and len(self._distinct(self.ledgers)) > 1:
@@ -172,10 +172,10 @@ class Memory:
             pairs = zip(keep.layers, self.ledgers, strict=True)
             moves = [Moves.filling_holes(rows, len(ledger)) for rows, ledger in pairs]
         self._unsettled = moves
-        self._settle()
+        self.settle()
 
-    def _settle(self) -> None:
-        """Carry out an eviction; if an interrupt broke one off, carry it out again (moves may be repeated)."""
+    def settle(self) -> None:
+        """Carry out an eviction that an interrupt broke off: moves may be repeated. Else nothing."""
         if self._unsettled is None:
             return
         for slab, moves in zip(self.slabs, self._unsettled, strict=True):
@@ -197,7 +197,7 @@ class Memory:
 
     def checkpoint(self) -> Checkpoint:
         """Remember this moment. Until `rollback`, tokens may be appended but none evicted."""
-        self._settle()
+        self.settle()
         states = StateCopy()
         states.save(self.linear)
         self._open_checkpoints += 1

@@ -143,17 +143,19 @@ class Session:
             if on_answer is not None:
                 on_answer(answers[-1])
 
-        started = clock.perf_counter()
+        mark = clock.perf_counter()
         offset = self.time + 1 / self.fps if self.frames else 0.0
         with source if isinstance(source, VideoReader) else read_video(source, self.fps) as reader:
             for frame in reader:
+                self.watch_seconds += clock.perf_counter() - mark
                 while self.frames and waiting and waiting[0][0] < frame.time:
                     ask_next()
+                mark = clock.perf_counter()
                 with self._ready():
                     self._take(Frame(frame.time + offset, frame.image))
                 if on_frame is not None:
                     on_frame(frame.time)
-        self.watch_seconds += clock.perf_counter() - started - sum(answer.duration for answer in answers)
+        self.watch_seconds += clock.perf_counter() - mark
         while waiting:
             ask_next()
         return answers
@@ -317,6 +319,7 @@ class Session:
             tokens_evicted=seen - held,
             kv_bytes=kv_bytes,
             state_bytes=memory.state_bytes,
+            watch_seconds=self.watch_seconds,
         )
 
     @contextmanager
@@ -329,6 +332,7 @@ class Session:
             try:
                 if self._closed and not closing:
                     raise LongtakeError("The session is closed; open another one.")
+                self.memory.settle()
                 self._decide()
                 yield
             finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from longtake.kv import attention
 
 FAMILIES: tuple[type[Backbone], ...] = (Qwen35,)
 TOY = "toy"
+HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 TOY_FOLDER = Path(__file__).parents[1] / "toy" / "weights"
 
 
@@ -33,7 +35,9 @@ def load(name: str = TOY, *, dtype: str | torch.dtype = "auto", device: str | No
     local = folder.is_dir()
     source = str(folder) if local else name
     if local and not (folder / "config.json").is_file():
-        raise LongtakeError(f"{folder} has no config.json; give a checkpoint folder, a hub id, or '{TOY}'.")
+        raise LongtakeError(f"{folder} has no config.json; {_known()}.")
+    if not local and not HUB_ID.fullmatch(name):
+        raise LongtakeError(f"There is no model '{name}'; {_known()}.")
     config = _library(AutoConfig.from_pretrained, name, source, local)
     family = by_model_type(config.model_type, name)
     processor = _library(AutoProcessor.from_pretrained, name, source, local)
@@ -53,8 +57,12 @@ def by_model_type(model_type: str, name: str) -> type[Backbone]:
     for family in FAMILIES:
         if model_type in family.model_types:
             return family
-    known = ", ".join(f"{f.family} ({', '.join(f.model_types)})" for f in FAMILIES)
-    raise LongtakeError(f"{name} is a {model_type} model, which is not supported; supported are {known}.")
+    raise LongtakeError(f"{name} is a {model_type} model, which is not supported; {_known()}.")
+
+
+def _known() -> str:
+    families = ", ".join(f"{family.family} (model_type {', '.join(family.model_types)})" for family in FAMILIES)
+    return f"give '{TOY}' (embedded), a checkpoint folder, or a hub id owner/name, of a supported family: {families}"
 
 
 def _library(call: Any, name: str, source: str, local: bool, **options: Any) -> Any:
@@ -62,8 +70,5 @@ def _library(call: Any, name: str, source: str, local: bool, **options: Any) -> 
     try:
         return call(source, local_files_only=local, **options)
     except (OSError, ValueError, KeyError) as error:
-        reason = " ".join(str(error).split())[:200]
-        raise LongtakeError(
-            f"There is no usable model '{name}': give '{TOY}' (embedded), a checkpoint folder or a hub id "
-            f"of a supported family ({', '.join(f.family for f in FAMILIES)}). The library says: {reason}"
-        ) from error
+        reason = " ".join(str(error).split()).split(". ")[0].rstrip(".")
+        raise LongtakeError(f"'{name}' cannot be loaded ({reason}); {_known()}.") from error

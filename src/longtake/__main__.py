@@ -1,0 +1,5 @@
+"""`python -m longtake` is the command `longtake`."""
+
+from longtake.cli import main
+
+main()

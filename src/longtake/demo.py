@@ -1,0 +1,131 @@
+"""The demonstration: ten minutes of the toy's world under several policies, judged by what was really shown."""
+
+from __future__ import annotations
+
+import time as clock
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from longtake.engine import Engine
+from longtake.errors import LongtakeError
+from longtake.report.timeline import Mark, draw_timeline, held_share
+from longtake.toy import Question, World, render
+from longtake.toy.shapes import COLOURS
+
+POLICIES = ("deltas", "recency", "uniform", "random")
+SHARE = 10
+"""The budget is the stream's tokens divided by this."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One question with its truth and what was answered."""
+
+    question: Question
+    answer: str
+
+    @property
+    def right(self) -> bool:
+        return self.answer == self.question.answer
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One policy's way through the stream."""
+
+    policy: str
+    budget: int | None
+    asked: tuple[Asked, ...]
+    held: int
+    seen: int
+    kv_bytes: int
+    watch_seconds: float
+    shares: NDArray[np.float64]
+
+    def right_of(self, kind: str | None = None) -> tuple[int, int]:
+        """(right, asked) of one kind of question, or of all."""
+        chosen = [a for a in self.asked if kind is None or a.question.kind == kind]
+        return sum(a.right for a in chosen), len(chosen)
+
+
+@dataclass(frozen=True, slots=True)
+class Demo:
+    """All that the demonstration found out. The first run is the full cache."""
+
+    world: World
+    video: Path
+    picture: Path
+    runs: tuple[Run, ...]
+    seconds: float
+
+
+def run_demo(
+    engine: Engine,
+    folder: Path,
+    *,
+    seconds: float = 600.0,
+    seed: int = 2,
+    policies: Sequence[str] = POLICIES,
+    budget: int | None = None,
+    on_step: Callable[[str, float], None] | None = None,
+) -> Demo:
+    """Render a world, watch it under each policy, ask about early, middle and late events, draw what is held.
+
+    Questions are asked at a third, at two thirds and at the end of the stream.
+
+    Args:
+        folder: where the video, its truth and the picture go.
+        budget: tokens for every policy but the full cache; by default a tenth of the stream's tokens.
+        on_step: called with a step's name and the share of it that is done, 0 to 1.
+
+    Raises:
+        LongtakeError: for a value that cannot be used, or a file that cannot be written.
+    """
+    started = clock.perf_counter()
+    if seconds < 30:
+        raise LongtakeError(f"The demonstration needs a world of at least 30 seconds, not {seconds:g}.")
+    tell = on_step or (lambda step, done: None)
+    tell("rendering the world", 0.0)
+    world = World(seed, seconds)
+    video = render(world, folder / "world.mp4")
+    tell("rendering the world", 1.0)
+    questions = [q for part in (1 / 3, 2 / 3, 1.0) for q in world.questions(int(seconds * part))]
+    runs = [_watch(engine, video, world, questions, "full", None, tell)]
+    tokens = budget or runs[0].seen // SHARE
+    runs += [_watch(engine, video, world, questions, policy, tokens, tell) for policy in policies]
+    strips = {f"{run.policy}\n{run.held} of {run.seen} tokens": run.shares for run in runs}
+    marks = [Mark(e.start, e.end, f"{e.colour} {e.shape}", COLOURS[e.colour]) for e in world.events]
+    title = f"What each policy still holds after {seconds:g} seconds"
+    picture = draw_timeline(strips, seconds, folder / "memory.png", marks, title)
+    return Demo(world, video, picture, tuple(runs), clock.perf_counter() - started)
+
+
+def _watch(
+    engine: Engine,
+    video: Path,
+    world: World,
+    questions: Sequence[Question],
+    policy: str,
+    budget: int | None,
+    tell: Callable[[str, float], None],
+) -> Run:
+    step = f"watching with policy {policy}"
+    with engine.open(policy, budget) as session:
+        answers = session.watch(
+            video,
+            [(question.ask_time, question.text) for question in questions],
+            on_frame=lambda time: tell(step, time / world.seconds),
+        )
+        tell(step, 1.0)
+        # Sorting by time is stable on both sides, so that answers and questions pair up.
+        ordered = sorted(questions, key=lambda question: question.ask_time)
+        asked = tuple(Asked(q, a.text) for q, a in zip(ordered, answers, strict=True))
+        memory = session.memory
+        return Run(
+            policy, session.policy.budget, asked, memory.held, memory.seen, memory.kv_bytes,
+            session.watch_seconds, held_share(session),
+        )  # fmt: skip

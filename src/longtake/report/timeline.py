@@ -1,0 +1,128 @@
+"""Which moments of a stream are still held, as numbers and as a picture."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageDraw, ImageFont
+
+from longtake.errors import LongtakeError
+from longtake.session import Session
+
+WIDTH, MARGIN, STRIP, GAP, LABEL = 1200, 28, 54, 22, 190
+INK, PAPER, EMPTY, HELD = (38, 44, 52), (255, 255, 255), (238, 240, 243), (24, 95, 165)
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Something that happened: shown above the strips."""
+
+    start: float
+    end: float
+    label: str
+    colour: tuple[int, int, int]
+
+
+def held_share(session: Session) -> NDArray[np.float64]:
+    """For each chunk of the stream so far, the share of its tokens still held, 0 to 1, mean over layers: [chunks].
+
+    A chunk's own size is taken as the largest number of its tokens that any chunk of the stream has held
+    in a layer, since the ledger forgets what is gone; sizes differ by a token or two at most.
+    """
+    counts = np.stack(
+        [
+            np.bincount(chunk[chunk >= 0], minlength=session.chunks)
+            for chunk in (ledger["chunk"].numpy() for ledger in session.memory.ledgers)
+        ]
+    ).astype(np.float64)
+    whole = counts.max(initial=1.0)
+    shares: NDArray[np.float64] = np.minimum(counts.mean(axis=0) / whole, 1.0)
+    return shares
+
+
+def draw_timeline(
+    strips: Mapping[str, NDArray[np.float64]],
+    seconds: float,
+    path: str | PathLike[str],
+    marks: Sequence[Mark] = (),
+    title: str = "",
+) -> Path:
+    """Save a PNG: time across, one strip per name, darker where more of a moment's tokens are held.
+
+    Args:
+        strips: name (a second line after a newline is allowed) to shares [chunks], 0 to 1.
+        seconds: length of the stream.
+        marks: moments worth naming, drawn above the strips.
+
+    Raises:
+        LongtakeError: when the file cannot be written.
+    """
+    left, right = MARGIN + LABEL, WIDTH - MARGIN
+    top = MARGIN + 34 + (74 if marks else 0)
+    height = top + len(strips) * (STRIP + GAP) + 34
+    image = Image.new("RGB", (WIDTH, height), PAPER)
+    pen = ImageDraw.Draw(image)
+    font, bold = ImageFont.load_default(14), ImageFont.load_default(17)
+    pen.text((MARGIN, MARGIN - 8), title, INK, bold)
+
+    def across(time: float) -> float:
+        return left + (right - left) * min(max(time / seconds, 0.0), 1.0)
+
+    bottom = top + len(strips) * (STRIP + GAP) - GAP
+    for mark in marks:
+        x = across((mark.start + mark.end) / 2)
+        pen.line((x, top - 14, x, bottom), (214, 217, 222), 1)
+        pen.rectangle((x - 4, top - 14, x + 4, top - 5), mark.colour, INK)
+        word = Image.new("RGBA", (120, 20), (255, 255, 255, 0))
+        ImageDraw.Draw(word).text((0, 0), mark.label, INK, font)
+        turned = word.rotate(45, expand=True, resample=Image.Resampling.BICUBIC)
+        image.paste(turned, (round(x) - 14, top - 16 - turned.height + 12), turned)
+    for row, (name, shares) in enumerate(strips.items()):
+        y = top + row * (STRIP + GAP)
+        pen.multiline_text((MARGIN, y + 8), name, INK, font, spacing=4)
+        _draw_strip(image, shares, (left, y, right, y + STRIP))
+    for tick in _ticks(seconds):
+        x = across(tick)
+        pen.line((x, bottom + 3, x, bottom + 9), INK, 1)
+        pen.text((x, bottom + 11), _clock(tick), INK, font, anchor="ma")
+    target = Path(path)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        image.save(target, "PNG")
+    except OSError as error:
+        raise LongtakeError(f"The picture {target} could not be written: {error}.") from error
+    return target
+
+
+def _draw_strip(image: Image.Image, shares: NDArray[np.float64], box: tuple[int, int, int, int]) -> None:
+    """Each pixel column shows the fullest of the chunks that fall on it, so that no lone chunk is lost."""
+    left, top, right, bottom = box
+    width = right - left
+    columns = np.zeros(width)
+    if len(shares):
+        first = np.arange(len(shares)) * width // len(shares)
+        last = np.maximum((np.arange(len(shares)) + 1) * width // len(shares), first + 1)
+        for share, start, end in zip(shares, first, last, strict=True):
+            columns[start:end] = np.maximum(columns[start:end], share)
+    shade = np.array(EMPTY) + (np.array(HELD) - np.array(EMPTY)) * columns[:, None]
+    pixels = np.broadcast_to(shade.round().astype(np.uint8), (bottom - top, width, 3))
+    image.paste(Image.fromarray(np.ascontiguousarray(pixels)), (left, top))
+
+
+def _ticks(seconds: float) -> list[float]:
+    step = next((s for s in (1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600) if seconds / s <= 12), seconds / 10)
+    return [k * step for k in range(int(seconds / step) + 1)]
+
+
+def _clock(seconds: float) -> str:
+    whole = round(seconds)
+    return (
+        f"{whole // 60}:{whole % 60:02d}"
+        if whole < 3600
+        else f"{whole // 3600}:{whole // 60 % 60:02d}:{whole % 60:02d}"
+    )
