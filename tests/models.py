@@ -53,15 +53,12 @@ def noise(count: int, seed: int = 0, size: tuple[int, int] = (40, 56)) -> list[n
     return list(np.random.default_rng(seed).integers(0, 256, (count, *size, 3), dtype=np.uint8))
 
 
-@torch.no_grad()
-def one_shot_logits(
+def one_shot(
     backbone: Backbone, frames: Sequence[np.ndarray], times: Sequence[float], question: str
-) -> torch.Tensor:
-    """Logits after the question by the library alone: its template, its processor, one `model.forward`.
+) -> tuple[Any, Any]:
+    """(model, inputs) for the library alone: its attention, its template, its processor.
 
-    Uses the stock twin of a random backbone (or a deep copy with the library's attention), so that nothing of
-    this project runs. The frames are resized beforehand, since the processor's own resize depends on their
-    number.
+    The frames are resized beforehand, since the processor's own resize depends on their number.
     """
     model = copy.deepcopy(backbone.model)
     model.set_attn_implementation("sdpa")
@@ -94,4 +91,13 @@ def one_shot_logits(
         return_tensors="pt",
     )
     model.model.rope_deltas = None
+    return model, inputs
+
+
+@torch.no_grad()
+def one_shot_logits(
+    backbone: Backbone, frames: Sequence[np.ndarray], times: Sequence[float], question: str
+) -> torch.Tensor:
+    """Logits after the question by one `model.forward` of the library."""
+    model, inputs = one_shot(backbone, frames, times, question)
     return model(**inputs).logits[0, -1].float()

@@ -340,9 +340,9 @@ class Session:
 
 
 def _rgb(image: Any) -> np.ndarray[Any, Any]:
-    """A pushed image as an array; the chunker checks its type and shape."""
+    """A pushed image as an array of our own, since cameras reuse theirs; the chunker checks type and shape."""
     convert = getattr(image, "convert", None)  # PIL
-    return np.asarray(convert("RGB") if convert is not None else image)
+    return np.array(convert("RGB") if convert is not None else image)
 
 
 __all__: Sequence[str] = ["MAX_NEW_TOKENS", "Session"]

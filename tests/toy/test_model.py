@@ -29,7 +29,7 @@ TURNS = [("what colour was the circle ?", "red"), ("was the star shown ?", "no")
 
 def clip(frames: int) -> Tensor:
     """uint8 [frames, 3, 128, 128] at two frames per second."""
-    world = World(1, frames, 1)
+    world = World(1, frames + 4, 1)
     return torch.from_numpy(np.stack([world.frame(index / 2) for index in range(frames)])).permute(0, 3, 1, 2)
 
 
