@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 import time as clock
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from os import PathLike
@@ -16,6 +16,7 @@ import torch
 
 from longtake.answer import Answer, AnswerStream
 from longtake.backbones.backbone import Backbone, Cursor, Segment
+from longtake.decoding import Spelling, greedy
 from longtake.errors import LongtakeError
 from longtake.policies.policy import Policy
 from longtake.video.chunker import Chunk, Chunker
@@ -281,35 +282,28 @@ class Session:
             backbone, memory = self.backbone, self.memory
             held, seen, kv_bytes = memory.held, memory.seen, memory.kv_bytes
             checkpoint, cursor = memory.checkpoint(), replace(self._cursor)
-            ids: list[int] = []
-            said = ""
+            spelling = Spelling(backbone.words)
+
+            def advance(token: int) -> torch.Tensor:
+                with self._device_lock:
+                    return backbone.logits(self._prefill(backbone.text([token], cursor)))
+
             try:
-                ids.append(int(self._hear(question, cursor).argmax()))
+                logits = self._hear(question, cursor)
                 ttft = clock.perf_counter() - asked
-                while ids[-1] not in backbone.stop_ids:
-                    words = backbone.words(ids)
-                    # A character whose bytes are not all there yet decodes to the replacement character.
-                    if len(words) > len(said) and not words.endswith("\N{REPLACEMENT CHARACTER}"):
-                        yield words[len(said) :]
-                        said = words
-                    if len(ids) == max_new_tokens:
-                        break
-                    with self._device_lock:
-                        logits = backbone.logits(self._prefill(backbone.text(ids[-1:], cursor)))
-                    ids.append(int(logits.argmax()))
-                words = backbone.words(ids)
-                if len(words) > len(said):
-                    yield words[len(said) :]
+                for token in greedy(logits, advance, backbone.stop_ids, max_new_tokens):
+                    yield from filter(None, [spelling.add(token)])
+                yield from filter(None, [spelling.rest()])
             finally:
                 memory.rollback(checkpoint)
         yield Answer(
             question=question,
-            text=words.strip(),
+            text=spelling.text.strip(),
             stream_time=self.time,
             ttft=ttft,
             duration=clock.perf_counter() - asked,
-            tokens=len(ids),
-            finish_reason="stop" if ids[-1] in backbone.stop_ids else "length",
+            tokens=len(spelling.ids),
+            finish_reason="stop" if spelling.ids[-1] in backbone.stop_ids else "length",
             policy=self.policy.name,
             budget=self.policy.budget,
             frames=self.frames,
@@ -343,6 +337,3 @@ def _rgb(image: Any) -> np.ndarray[Any, Any]:
     """A pushed image as an array of our own, since cameras reuse theirs; the chunker checks type and shape."""
     convert = getattr(image, "convert", None)  # PIL
     return np.array(convert("RGB") if convert is not None else image)
-
-
-__all__: Sequence[str] = ["MAX_NEW_TOKENS", "Session"]
