@@ -15,7 +15,9 @@ from longtake.errors import LongtakeError
 from longtake.session import Session
 
 WIDTH, MARGIN, STRIP, GAP, LABEL = 1200, 28, 54, 22, 190
-INK, PAPER, EMPTY, HELD = (38, 44, 52), (255, 255, 255), (238, 240, 243), (24, 95, 165)
+OVERHANG, SPACING = 100, 18
+"""Pixels for slanted labels above and beside the strips, and between two of them."""
+INK, PAPER, EMPTY, HELD, GRID = (38, 44, 52), (255, 255, 255), (238, 240, 243), (24, 95, 165), (205, 209, 215)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +64,8 @@ def draw_timeline(
     Raises:
         LongtakeError: when the file cannot be written.
     """
-    left, right = MARGIN + LABEL, WIDTH - MARGIN
-    top = MARGIN + 34 + (74 if marks else 0)
+    left, right = MARGIN + LABEL, WIDTH - MARGIN - (OVERHANG if marks else 0)
+    top = MARGIN + 34 + (OVERHANG if marks else 0)
     height = top + len(strips) * (STRIP + GAP) + 34
     image = Image.new("RGB", (WIDTH, height), PAPER)
     pen = ImageDraw.Draw(image)
@@ -74,14 +76,7 @@ def draw_timeline(
         return left + (right - left) * min(max(time / seconds, 0.0), 1.0)
 
     bottom = top + len(strips) * (STRIP + GAP) - GAP
-    for mark in marks:
-        x = across((mark.start + mark.end) / 2)
-        pen.line((x, top - 14, x, bottom), (214, 217, 222), 1)
-        pen.rectangle((x - 4, top - 14, x + 4, top - 5), mark.colour, INK)
-        word = Image.new("RGBA", (120, 20), (255, 255, 255, 0))
-        ImageDraw.Draw(word).text((0, 0), mark.label, INK, font)
-        turned = word.rotate(45, expand=True, resample=Image.Resampling.BICUBIC)
-        image.paste(turned, (round(x) - 14, top - 16 - turned.height + 12), turned)
+    _draw_marks(image, [(across((mark.start + mark.end) / 2), mark) for mark in marks], top, bottom)
     for row, (name, shares) in enumerate(strips.items()):
         y = top + row * (STRIP + GAP)
         pen.multiline_text((MARGIN, y + 8), name, INK, font, spacing=4)
@@ -97,6 +92,22 @@ def draw_timeline(
     except OSError as error:
         raise LongtakeError(f"The picture {target} could not be written: {error}.") from error
     return target
+
+
+def _draw_marks(image: Image.Image, marks: Sequence[tuple[float, Mark]], top: int, bottom: int) -> None:
+    """For each (x, mark) a line down the strips, a square above them, and a label that keeps clear of the last."""
+    pen, font = ImageDraw.Draw(image), ImageFont.load_default(14)
+    free = 0.0
+    for x, mark in sorted(marks, key=lambda pair: pair[0]):
+        pen.line((x, top - 14, x, bottom), GRID, 1)
+        pen.rectangle((x - 4, top - 14, x + 4, top - 5), mark.colour, INK)
+        foot = max(x, free)
+        free = foot + SPACING
+        pen.line((x, top - 14, foot, top - 24), GRID, 1)
+        word = Image.new("RGBA", (round(font.getlength(mark.label)) + 4, 20), (255, 255, 255, 0))
+        ImageDraw.Draw(word).text((0, 0), mark.label, INK, font)
+        turned = word.rotate(45, expand=True, resample=Image.Resampling.BICUBIC)
+        image.paste(turned, (round(foot) - 8, top - 18 - turned.height), turned)
 
 
 def _draw_strip(image: Image.Image, shares: NDArray[np.float64], box: tuple[int, int, int, int]) -> None:
