@@ -1,5 +1,6 @@
 """A taste of the training: a few steps go downhill, runs repeat, and weights that fail are not written."""
 
+import io
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,8 @@ from longtake.toy.frames import FramePool, build_frames
 from longtake.toy.language_stage import CURRICULUM, Progress, draw_stream, train_language
 from longtake.toy.model import build_model
 from longtake.toy.script import Script
-from longtake.toy.streams import ChunkPool, encode_pool
+from longtake.toy.shapes import SHAPES
+from longtake.toy.streams import ChunkPool, encode_pool, pick_questions
 from longtake.toy.vision_stage import train_vision, vision_accuracy
 from longtake.toy.world import Question, World
 
@@ -31,18 +33,21 @@ def pool(processor: Qwen3VLProcessor, frames: FramePool) -> ChunkPool:
     return encode_pool(build_model(processor.tokenizer, 0), processor, frames, 0)
 
 
-def test_a_few_vision_steps_reduce_the_loss(processor: Qwen3VLProcessor, frames: FramePool) -> None:
+def test_a_few_vision_steps_reduce_the_loss(
+    processor: Qwen3VLProcessor, frames: FramePool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("longtake.toy.vision_stage._BATCH", 16)
     model = build_model(processor.tokenizer, 0)
     losses: list[float] = []
-    train_vision(model, processor, frames, 24, 0, lambda _, loss: losses.append(loss))
+    train_vision(model, processor, frames, 20, 0, lambda _, loss: losses.append(loss))
     assert np.mean(losses[-4:]) < 0.9 * np.mean(losses[:4])
-    assert set(vision_accuracy(model, processor, frames, 0)) == {"shape", "colour"}
+    assert set(vision_accuracy(model, processor, frames, 0, 32)) == {"shape", "colour"}
 
 
 def test_language_steps_reduce_the_loss_and_go_on_where_they_stopped(
     processor: Qwen3VLProcessor, script: Script, pool: ChunkPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("longtake.toy.language_stage._TOKENS_PER_STEP", 500)
+    monkeypatch.setattr("longtake.toy.language_stage._TOKENS_PER_STEP", 250)
     model, resumed = build_model(processor.tokenizer, 0), build_model(processor.tokenizer, 0)
     losses: list[float] = []
     snapshot: dict[str, Any] = {}
@@ -63,9 +68,7 @@ def test_language_steps_reduce_the_loss_and_go_on_where_they_stopped(
         assert torch.allclose(ours, theirs, atol=1e-6)
 
 
-def _saved(state: dict[str, Any]) -> Any:
-    import io
-
+def _saved(state: dict[str, Any]) -> io.BytesIO:
     buffer = io.BytesIO()
     torch.save(state, buffer)
     buffer.seek(0)
@@ -81,9 +84,6 @@ def test_streams_are_drawn_the_same_from_the_same_generator(script: Script, pool
 
 
 def test_questions_of_one_stream_do_not_give_each_other_away() -> None:
-    from longtake.toy.shapes import SHAPES
-    from longtake.toy.streams import pick_questions
-
     rng = np.random.default_rng(0)
     for seed in range(30):
         picked: list[Question] = pick_questions(World(seed, 60, 12).questions(60), 12, rng)

@@ -44,7 +44,7 @@ class Qwen35(Backbone):
         super().__init__(model, processor, name)
         video = processor.video_processor
         self.frames_per_step = video.temporal_patch_size
-        self.default_fps = float(video.fps)
+        self.default_fps = float(video.fps or 2)
         self._wrapped = f"{processor.vision_start_token}{processor.video_token}{processor.vision_end_token}"
         before, after = self._chat(_QUESTION).split(self._wrapped)
         until_question, self._after_question = after.split(_QUESTION)
