@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
@@ -53,15 +53,27 @@ def noise(count: int, seed: int = 0, size: tuple[int, int] = (40, 56)) -> list[n
     return list(np.random.default_rng(seed).integers(0, 256, (count, *size, 3), dtype=np.uint8))
 
 
+Prepare = Callable[[Any, Backbone, Sequence[np.ndarray], Sequence[float], str], Any]
+"""(model, backbone, frames, times, prompt) -> inputs of the model's own forward."""
+
+
 def one_shot(
     backbone: Backbone, frames: Sequence[np.ndarray], times: Sequence[float], question: str
 ) -> tuple[Any, Any]:
-    """(model, inputs) for the library alone: its attention, its template, its processor.
-
-    The frames are resized beforehand, since the processor's own resize depends on their number.
-    """
+    """(model, inputs) for the library alone: its attention, its template, its processor."""
     model = copy.deepcopy(backbone.model)
     model.set_attn_implementation("sdpa")
+    content = [{"type": "video"}, {"type": "text", "text": question}]
+    prompt = backbone.processor.apply_chat_template(
+        [{"role": "user", "content": content}], tokenize=False, add_generation_prompt=True
+    )
+    return model, PREPARE[backbone.family](model, backbone, frames, times, prompt)
+
+
+def prepare_timestamped(
+    model: Any, backbone: Backbone, frames: Sequence[np.ndarray], times: Sequence[float], prompt: str
+) -> Any:
+    """Qwen3-VL, Qwen3.5. The frames are resized beforehand: the processor's own resize depends on their number."""
     processor = backbone.processor
     height, width = backbone.fit(*frames[0].shape[:2])
     video = torch.cat(
@@ -75,10 +87,6 @@ def one_shot(
             for frame in frames
         ]
     )
-    content = [{"type": "video"}, {"type": "text", "text": question}]
-    prompt = processor.apply_chat_template(
-        [{"role": "user", "content": content}], tokenize=False, add_generation_prompt=True
-    )
     inputs = processor(
         text=[prompt],
         videos=[video],
@@ -91,7 +99,10 @@ def one_shot(
         return_tensors="pt",
     )
     model.model.rope_deltas = None
-    return model, inputs
+    return inputs
+
+
+PREPARE: dict[str, Prepare] = {"Qwen3-VL": prepare_timestamped, "Qwen3.5": prepare_timestamped}
 
 
 @torch.no_grad()

@@ -180,7 +180,7 @@ def eviction_equals_masking(backbone: Backbone, policy: str | Policy) -> None:
     AttentionInterface.register("masked-oracle", masked)
     model = copy.deepcopy(backbone.model)
     model.set_attn_implementation({"text_config": "masked-oracle"})
-    kinds = backbone.text_config.layer_types
+    kinds = backbone.layer_types
     attention_layers = [i for i, kind in enumerate(kinds) if kind == "full_attention"]
     oracle = open_session(type(backbone)(model, backbone.processor, "oracle"), "full")
     oracle_seen = [0]

@@ -291,6 +291,7 @@ class Session:
             try:
                 logits = self._hear(question, cursor)
                 ttft = clock.perf_counter() - asked
+                backbone.begin_answer(cursor)
                 for token in greedy(logits, advance, backbone.stop_ids, max_new_tokens):
                     yield from filter(None, [spelling.add(token)])
                 yield from filter(None, [spelling.rest()])

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from longtake.backbones.qwen3_5 import FRAME_PIXELS, Qwen35
+from longtake.backbones.backbone import FRAME_PIXELS
+from longtake.backbones.qwen3_5 import Qwen35
 from longtake.engine import Engine
 from longtake.errors import LongtakeError
 from longtake.kv.ledger import Kind

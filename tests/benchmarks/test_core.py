@@ -28,7 +28,7 @@ def cost(request: pytest.FixtureRequest) -> ChunkCost:
 
 @pytest.fixture(scope="module")
 def run() -> Soak:
-    return soak.measure(random_backbone(), budget=128, chunks=20, blocks=1, frames=8, block=1)
+    return soak.measure(random_backbone(), budget=128, chunks=20, blocks=1, frames=8, block=1, turns=2)
 
 
 def _spreads(values: Any) -> list[dict[str, float]]:

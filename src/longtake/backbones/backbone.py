@@ -17,6 +17,10 @@ from longtake.kv.rotary import KeyRotation
 from longtake.memory import FULL, LINEAR, Memory
 from longtake.video.chunker import Chunk
 
+FRAME_PIXELS = 128 * 32 * 32
+"""Pixels of a frame at most, unless the checkpoint's own limit is lower: 128 tokens per temporal step at
+patch 16 and merge 2, about what DeltaS uses (98-112 visual tokens per second)."""
+
 
 @dataclass(slots=True)
 class Cursor:
@@ -27,12 +31,14 @@ class Cursor:
         frames: frames encoded so far.
         time: seconds of the newest frame encoded.
         frame_size: (height, width) in pixels at which this stream's frames are encoded, fixed by its first.
+        frame_pixels: the most pixels a frame may have; a model with one fixed size does not ask.
     """
 
     position: int = 0
     frames: int = 0
     time: float = 0.0
     frame_size: tuple[int, int] | None = None
+    frame_pixels: int = FRAME_PIXELS
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +82,10 @@ class Backbone(ABC):
         self.text_config = model.config.get_text_config()
         self.device = self.language_model.embed_tokens.weight.device
         self.rotation = KeyRotation(self.language_model.rotary_emb, self.axes)
-        odd = sorted(set(self.text_config.layer_types) - {FULL, LINEAR})
+        layers = self.text_config.num_hidden_layers
+        self.layer_types = list(getattr(self.text_config, "layer_types", None) or [FULL] * layers)
+        """Per decoder layer "full_attention" or "linear_attention"."""
+        odd = sorted(set(self.layer_types) - {FULL, LINEAR})
         if odd:
             raise LongtakeError(
                 f"{name} has {', '.join(odd)} layers; longtake needs full attention, alone or with linear attention."
@@ -89,8 +98,12 @@ class Backbone(ABC):
         """All that comes before the first frame."""
 
     @abstractmethod
-    def fit(self, height: int, width: int) -> tuple[int, int]:
-        """The (height, width) in pixels at which frames of that size are encoded."""
+    def fit(self, height: int, width: int, frame_pixels: int = FRAME_PIXELS) -> tuple[int, int]:
+        """The (height, width) in pixels at which frames of that size are encoded.
+
+        Raises:
+            LongtakeError: for a size that the model cannot take.
+        """
 
     @abstractmethod
     def encode(self, chunk: Chunk, cursor: Cursor) -> Segment:
@@ -99,6 +112,10 @@ class Backbone(ABC):
     @abstractmethod
     def closing(self, question: str, cursor: Cursor) -> Segment:
         """All that comes between the last frame and the first word of the answer. Advances the cursor."""
+
+    def begin_answer(self, cursor: Cursor) -> None:  # noqa: B027
+        """Called between the question and the first decoded token; a family whose positions jump there moves the
+        cursor."""
 
     def text(self, ids: Sequence[int], cursor: Cursor, kind: Kind = Kind.TEXT) -> Segment:
         """Plain tokens, one position each on every axis. Advances the cursor."""
@@ -117,8 +134,13 @@ class Backbone(ABC):
         return Segment(self.embed(torch.tensor([list(ids)])), rows)
 
     def new_cursor(self) -> Cursor:
-        """The cursor of a stream that has not begun."""
+        """The cursor of a stream that has not begun; a family that needs more than `Cursor` has its own kind."""
         return Cursor()
+
+    def ids(self, text: str) -> list[int]:
+        """Token ids of a piece of the prompt, nothing added."""
+        ids: list[int] = self.tokenizer(text, add_special_tokens=False)["input_ids"]
+        return ids
 
     def words(self, ids: Sequence[int]) -> str:
         """The text of an answer's token ids, without control tokens."""
@@ -129,7 +151,7 @@ class Backbone(ABC):
 
     def memory(self) -> Memory:
         """An empty memory in this model's shape."""
-        return Memory(self.text_config.layer_types, self.axes, self.rotation)
+        return Memory(self.layer_types, self.axes, self.rotation)
 
     @torch.no_grad()
     def embed(self, ids: Tensor) -> Tensor:
@@ -158,7 +180,7 @@ class Backbone(ABC):
 
     @property
     def has_recurrent_states(self) -> bool:
-        return LINEAR in self.text_config.layer_types
+        return LINEAR in self.layer_types
 
     @property
     def stop_ids(self) -> frozenset[int]:

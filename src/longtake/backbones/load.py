@@ -11,10 +11,11 @@ from transformers import AutoConfig, AutoModelForImageTextToText, AutoProcessor
 
 from longtake.backbones.backbone import Backbone
 from longtake.backbones.qwen3_5 import Qwen35
+from longtake.backbones.qwen3_vl import Qwen3VL
 from longtake.errors import LongtakeError
 from longtake.kv import attention
 
-FAMILIES: tuple[type[Backbone], ...] = (Qwen35,)
+FAMILIES: tuple[type[Backbone], ...] = (Qwen3VL, Qwen35)
 TOY = "toy"
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 TOY_FOLDER = Path(__file__).parents[1] / "toy" / "weights"
