@@ -8,7 +8,7 @@ model; resident memory, slowing down, frames per second. Figures mean little whi
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from enum import StrEnum
 from typing import Annotated, Any
@@ -56,27 +56,21 @@ def run_slice(quick: bool, layers: int | None, dtype: torch.dtype, memory_gib: f
     needed = needed_bytes(shapes, layers, dtype)
     seconds = chunk_cost.estimate_seconds(shapes, layers, dtype, rounds)
     notes.print(
-        f"slice: {layers} layers of {shapes.name}, {str(dtype).removeprefix('torch.')}, {needed / GIB:.1f} GiB of {limit / GIB:.1f} GiB allowed, "
+        f"slice: {layers} layers of {shapes.name}, {needed / GIB:.1f} GiB of {limit / GIB:.1f} GiB allowed, "
         f"{rounds} rounds; takes about {_duration(seconds)}."
     )
     if needed > limit:
         notes.print(f"slice: more than --memory-gib allows; {PERIOD} layers are the least.", style="yellow")
     with Progress(console=notes, transient=True) as progress:
-        task = progress.add_task("slice", total=rounds)
-        return chunk_cost.measure(
-            shapes, layers, dtype, rounds, on_round=lambda done, of: progress.update(task, completed=done)
-        )
+        return chunk_cost.measure(shapes, layers, dtype, rounds, on_round=_shown(progress, "slice"))
 
 
-def run_toy(backbone: Backbone, budget: int, chunks: int, blocks: int) -> Soak:
+def run_toy(backbone: Backbone, budget: int, chunks: int, blocks: int, block: int = soak.BLOCK) -> Soak:
     """The toy part, with its estimate told beforehand."""
     seconds = soak.estimate_seconds(backbone, budget, chunks, blocks)
     notes.print(f"toy: {chunks:,} chunks after a budget of {budget:,} is full; takes about {_duration(seconds)}.")
     with Progress(console=notes, transient=True) as progress:
-        task = progress.add_task("toy", total=chunks)
-        return soak.measure(
-            backbone, budget, chunks, blocks, on_chunk=lambda done, of: progress.update(task, completed=done)
-        )
+        return soak.measure(backbone, budget, chunks, blocks, block=block, on_chunk=_shown(progress, "toy"))
 
 
 def slice_table(cost: ChunkCost) -> Table:
@@ -127,6 +121,7 @@ def toy_table(run: Soak) -> Table:
     table.add_row("chunk early in the soak", f"{run.early_ms.text(2, ' ms')}, {run.tokens_early} tokens")
     table.add_row("chunk late in the soak", f"{run.late_ms.text(2, ' ms')}, {run.tokens_late} tokens")
     table.add_row("late / early (medians)", f"{run.late_to_early:.3f}")
+    table.add_row("after the soak / a young session, in turns", run.old_to_young.text(3))
     table.add_section()
     table.add_row("resident memory, MiB, along the soak", " ".join(f"{size / 2**20:.1f}" for size in run.resident))
     table.add_row("(most - least) / least", f"{run.growth_percent:.3f} %")
@@ -134,9 +129,13 @@ def toy_table(run: Soak) -> Table:
     return table
 
 
-def goals_table(goals: Sequence[Goal]) -> Table:
+def goals_table(goals: Sequence[Goal], quick: bool = False) -> Table:
     """What was promised, and whether this run has it."""
-    table = Table(title="Goals (medians)", title_justify="left", title_style="bold")
+    table = Table(
+        title="Goals, at sizes for which they were not made" if quick else "Goals, by the medians",
+        title_justify="left",
+        title_style="bold",
+    )
     table.add_column("goal")
     table.add_column("found")
     table.add_column("")
@@ -171,13 +170,13 @@ def main(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON in place of tables.")] = False,
 ) -> None:
     """Measure the core on this machine. Run it with nothing else running."""
-    if threads is not None:
-        torch.set_num_threads(threads)
+    if threads is not None or quick:
+        torch.set_num_threads(threads or 1)
     machine, cost, run = Machine.here(), None, None
     if only is not Part.TOY:
         cost = run_slice(quick, layers, getattr(torch, dtype), memory_gib, min(rounds, 5) if quick else rounds)
     if only is not Part.SLICE:
-        small = (min(budget, 128), min(soak_chunks, 60), 2) if quick else (budget, soak_chunks, 12)
+        small = (min(budget, 128), min(soak_chunks, 60), 2, 2) if quick else (budget, soak_chunks, 12)
         run = run_toy(load("toy"), *small)
     if as_json:
         print(json.dumps(report(machine, cost, run), indent=1))
@@ -199,7 +198,7 @@ def main(
         console.print(toy_table(run))
         goals += run.goals()
     console.print()
-    console.print(goals_table(goals))
+    console.print(goals_table(goals, quick))
 
 
 def _table(title: str) -> Table:
@@ -207,6 +206,12 @@ def _table(title: str) -> Table:
     table.add_column(no_wrap=True)
     table.add_column()
     return table
+
+
+def _shown(progress: Progress, name: str) -> Callable[[int, int], None]:
+    """A callback that moves a bar of that name."""
+    task = progress.add_task(name)
+    return lambda done, of: progress.update(task, completed=done, total=of)
 
 
 def _duration(seconds: float) -> str:

@@ -24,22 +24,30 @@ SAMPLES = 10
 GROWTH_GOAL = 1.0
 BLOCK = 10
 """Chunks pushed in one go with the same number of threads."""
+TURNS = 100
 
 
 class Feed:
     """Pushes seconds of a toy world into a session, from frames rendered beforehand and shown in a loop."""
 
-    def __init__(self, session: Session, frames: int) -> None:
+    def __init__(self, session: Session, frames: int, start: float = 0.0) -> None:
         world = World(seed=7, seconds=frames / session.fps)
         self._session = session
         self._frames = [world.frame(index / session.fps) for index in range(frames)]
+        self._start = start
         self._pushed = 0
 
     def chunk(self, count: int = 1) -> None:
         """Push the frames of `count` chunks."""
         for _ in range(count * self._session.chunk_frames):
-            self._session.push(self._frames[self._pushed % len(self._frames)], self._pushed / self._session.fps)
+            time = self._start + self._pushed / self._session.fps
+            self._session.push(self._frames[self._pushed % len(self._frames)], time)
             self._pushed += 1
+
+    def fill(self) -> None:
+        """Push chunks until the first tokens have been evicted."""
+        while not self._session.tokens_evicted:
+            self.chunk()
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +60,8 @@ class Soak:
         resident: bytes of the process at `SAMPLES` points; the first is the soak's start, at a full memory.
         growth_percent: (most - least) / least of them.
         early_ms, late_ms: per chunk with one thread, in the first and the last tenth of the soak.
+        late_to_early: ratio of their medians; hours lie between them, and the machine may have changed its pace.
+        old_to_young: time per chunk after the soak to that of a session whose budget has just filled, in turns.
         tokens_early, tokens_late: of a chunk at either end; timestamps get longer as the stream does.
     """
 
@@ -68,6 +78,7 @@ class Soak:
     early_ms: Spread
     late_ms: Spread
     late_to_early: float
+    old_to_young: Spread
     tokens_early: int
     tokens_late: int
     kv_bytes: int
@@ -97,7 +108,7 @@ def estimate_seconds(backbone: Backbone, budget: int, chunks: int, blocks: int) 
         chunk = min(timed(feed.chunk) for _ in range(8))
     per_chunk = (session.memory.seen - len(backbone.opening(backbone.new_cursor()))) / session.chunks
     # Chunks get about twice as slow as the memory fills and eviction begins.
-    return 5 + 2 * chunk * (budget / per_chunk * 1.5 + 2 * blocks * BLOCK + 1.1 * chunks)
+    return 5 + 2 * chunk * (2 * budget / per_chunk + 2 * blocks * BLOCK + 2 * TURNS + 1.1 * chunks)
 
 
 def measure(
@@ -107,6 +118,7 @@ def measure(
     blocks: int,
     frames: int = 256,
     block: int = BLOCK,
+    turns: int = TURNS,
     on_chunk: Callable[[int, int], None] = lambda done, of: None,
 ) -> Soak:
     """Fill a session to its budget, time it with one and two threads, then let it run with one.
@@ -116,16 +128,20 @@ def measure(
         blocks: for each number of threads.
         frames: rendered beforehand.
         block: chunks in one of them.
+        turns: chunks of the session at the soak's end and of a young one, one by one.
         on_chunk: called after each chunk of the soak with the chunks done and all chunks.
     """
     session = Engine(backbone).open("deltas", budget)
     feed = Feed(session, frames)
     with _threads(1):
-        while not session.tokens_evicted:
-            feed.chunk()
+        feed.fill()
         speed = _speeds(feed, session.chunk_frames, blocks, block)
         feed.chunk(chunks // 10)  # the allocator has seen every size by then
         seconds, resident, tokens = _run(feed, session, chunks, on_chunk)
+        # The same stream time, so that timestamps are as long.
+        young = Feed(Engine(backbone).open("deltas", budget), frames, start=session.time + 1)
+        young.fill()
+        pairs = [(timed(feed.chunk), timed(young.chunk)) for _ in range(turns)]
     tenth = max(1, chunks // 10)
     early, late = Spread.of((1e3 * seconds[:tenth]).tolist()), Spread.of((1e3 * seconds[-tenth:]).tolist())
     return Soak(
@@ -142,6 +158,7 @@ def measure(
         early_ms=early,
         late_ms=late,
         late_to_early=late.median / early.median,
+        old_to_young=Spread.of([old / new for old, new in pairs]),
         tokens_early=tokens[0],
         tokens_late=tokens[1],
         kv_bytes=session.memory.kv_bytes,

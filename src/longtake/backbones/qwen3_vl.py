@@ -75,7 +75,8 @@ class Qwen3VL(Backbone):
     def encode(self, chunk: Chunk, cursor: Cursor) -> Segment:
         frames = chunk.frames
         if cursor.frame_size is None:
-            cursor.frame_size = self.fit(*frames[0].image.shape[:2], cursor.frame_pixels)
+            height, width = frames[0].image.shape[:2]
+            cursor.frame_size = self.fit(height, width, cursor.frame_pixels)
         ticks = [round(frame.time * TICKS) for frame in frames]
         inputs = self.processor(
             text=[self._wrapped],
