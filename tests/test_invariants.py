@@ -419,7 +419,7 @@ def turned_by_the_difference(patch: pytest.MonkeyPatch) -> None:
 def test_keys_moved_to_a_position_equal_keys_computed_there(
     backbone: Backbone, fault: Fault | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    check(moved_keys_equal_computed_keys, fault, monkeypatch, backbone, 100_000)
+    check(moved_keys_equal_computed_keys, fault, monkeypatch, backbone, 50_000)
 
 
 def whole_cache_can_be_shifted(backbone: Backbone, question_too: bool) -> None:

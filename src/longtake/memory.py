@@ -193,6 +193,13 @@ class Memory:
         slab.overwrite_keys(rows, self._rotation.move(keys, ledger["position"][rows], position))
         ledger["position"][rows] = position
 
+    def shift(self, amount: int) -> None:
+        """Move everything held by `amount` positions on all axes, so that a stream's positions can stay small."""
+        for slab in self.slabs:
+            slab.keys.copy_(self._rotation.shift(slab.keys, amount))
+        for ledger in self._distinct(self.ledgers):
+            ledger["position"].add_(amount)
+
     # Back to an earlier moment ----------------------------------------------------------------------
 
     def checkpoint(self) -> Checkpoint:

@@ -24,6 +24,9 @@ from longtake.video.frame import Frame
 from longtake.video.reader import VideoReader, read_video
 
 MAX_NEW_TOKENS = 64
+REBASE_AT = 1 << 16
+"""Positions from which a stream is moved back to zero. The library forms rotary angles in float32, whose error
+grows with the position (4e-3 here, 2e-2 at a million), and a stream of days would lose its neighbours' order."""
 ROOM = 256
 """Tokens reserved above budget and chunk for a question and its answer; a longer one makes the slabs grow."""
 
@@ -261,6 +264,10 @@ class Session:
         if keep is not None:
             self.memory.evict(keep)
         self._due = None
+        if self._cursor.position > REBASE_AT:
+            amount = -self._cursor.position
+            self.memory.shift(amount)
+            self.backbone.shift(self._cursor, amount)
 
     def _prefill(self, segment: Segment) -> torch.Tensor:
         with self.memory.appending(segment.rows) as cache:

@@ -82,6 +82,12 @@ class Backbone(ABC):
         self.text_config = model.config.get_text_config()
         self.device = self.language_model.embed_tokens.weight.device
         self.rotation = KeyRotation(self.language_model.rotary_emb, self.axes)
+        kind = str(getattr(self.language_model.rotary_emb, "rope_type", "default"))
+        if "dynamic" in kind or kind == "longrope":
+            raise LongtakeError(
+                f"{name} has rotary positions of type '{kind}', whose frequencies change with the length of the "
+                "prompt, so that cached keys would no longer fit; use a checkpoint with default, linear or yarn ones."
+            )
         layers = self.text_config.num_hidden_layers
         self.layer_types = list(getattr(self.text_config, "layer_types", None) or [FULL] * layers)
         """Per decoder layer "full_attention" or "linear_attention"."""
@@ -112,6 +118,10 @@ class Backbone(ABC):
     @abstractmethod
     def closing(self, question: str, cursor: Cursor) -> Segment:
         """All that comes between the last frame and the first word of the answer. Advances the cursor."""
+
+    def shift(self, cursor: Cursor, amount: int) -> None:
+        """Move the cursor's positions, as `Memory.shift` moves what is held."""
+        cursor.position += amount
 
     def begin_answer(self, cursor: Cursor) -> None:  # noqa: B027
         """Called between the question and the first decoded token; a family whose positions jump there moves the
@@ -162,9 +172,10 @@ class Backbone(ABC):
     @torch.no_grad()
     def forward(self, segment: Segment, cache: Cache) -> Tensor:
         """Run the language model on a segment, appending to the cache. Returns hidden states [1, n, hidden]."""
+        positions = segment.rows.position.T[:, None].to(self.device)  # [axes, 1, n]
         output = self.language_model(
             inputs_embeds=segment.embeddings,
-            position_ids=segment.rows.position.T[:, None].to(self.device),
+            position_ids=positions if self.axes > 1 else positions[0],
             cache=cache,
             use_cache=True,
             **segment.extras,

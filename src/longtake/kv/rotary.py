@@ -34,6 +34,17 @@ class KeyRotation:
         turned_back = self._turn(work, *self._angles(old, keys.device), sign=-1.0)
         return self._turn(turned_back, *self._angles(new, keys.device), sign=1.0).to(keys.dtype)
 
+    @torch.no_grad()
+    def shift(self, keys: Tensor, amount: int) -> Tensor:
+        """Keys [1, kv_heads, n, dim] moved by the same amount on all axes, in exact angles.
+
+        All axes share their frequencies, so one angle per frequency does; it is formed in float64, and is
+        right for an amount of any size.
+        """
+        angle = amount * self.rotary.inv_freq.to(keys.device, torch.float64)
+        cos, sin = (torch.cat((part, part)).float() for part in (angle.cos(), angle.sin()))
+        return self._turn(keys.float(), cos, sin, sign=1.0).to(keys.dtype)
+
     def _angles(self, positions: Tensor, device: torch.device) -> tuple[Tensor, Tensor]:
         ids = positions.T[:, None].to(device)  # [axes, 1, n]
         probe = torch.empty(0, dtype=torch.float32, device=device)
