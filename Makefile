@@ -2,32 +2,40 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-READY := $(VENV)/.ready
+INSTALLED := $(VENV)/.installed
+DEV_INSTALLED := $(VENV)/.installed-dev
+PARALLEL := --numprocesses auto --maxprocesses 4 --dist worksteal
 
 .PHONY: demo test test-slow check format clean
 
-$(READY): pyproject.toml
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --editable '.[dev]'
-	touch $(READY)
 
-demo: $(READY)
+$(INSTALLED): pyproject.toml | $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --editable .
+	touch $@
+
+$(DEV_INSTALLED): pyproject.toml | $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	touch $@ $(INSTALLED)
+
+demo: $(INSTALLED)
 	$(BIN)/longtake demo
 
 # The whole suite but for the slow group; under ten minutes on two cores.
-test: $(READY)
-	$(BIN)/python -m pytest -m "not slow"
+test: $(DEV_INSTALLED)
+	$(BIN)/python -m pytest -m "not slow" $(PARALLEL)
 
-test-slow: $(READY)
-	$(BIN)/python -m pytest -m slow
+test-slow: $(DEV_INSTALLED)
+	$(BIN)/python -m pytest -m slow $(PARALLEL)
 
-check: $(READY)
+check: $(DEV_INSTALLED)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-format: $(READY)
+format: $(DEV_INSTALLED)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 

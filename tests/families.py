@@ -12,7 +12,16 @@ import torch
 from transformers import (
     AutoConfig,
     AutoModelForImageTextToText,
+    GotOcr2ImageProcessor,
+    InternVLProcessor,
+    InternVLVideoProcessor,
+    LlavaOnevisionImageProcessor,
+    LlavaOnevisionProcessor,
+    LlavaOnevisionVideoProcessor,
+    Qwen2_5_VLProcessor,
     Qwen2VLImageProcessor,
+    Qwen2VLProcessor,
+    Qwen2VLVideoProcessor,
     Qwen3VLProcessor,
     Qwen3VLVideoProcessor,
 )
@@ -116,6 +125,55 @@ def qwen3_5(model_type: str) -> tuple[dict[str, Any], Any]:
     return {"text_config": text, "vision_config": vision(48), **special("qwen3_5")}, qwen3_vl_processor("qwen3_5")
 
 
+def llava_onevision() -> tuple[dict[str, Any], Any]:
+    """Patches of 8 in frames of 44 pixels: 5x5 with a rest, pooled to 3x3, as 27x27 are to 14x14."""
+    words, size = tokenizer("llava_onevision"), {"height": 44, "width": 44}
+    processor = LlavaOnevisionProcessor(
+        LlavaOnevisionImageProcessor(size=size), words, LlavaOnevisionVideoProcessor(size=size), num_image_tokens=25,
+        vision_feature_select_strategy="full", chat_template=chat_template("<video>\n"),
+    )  # fmt: skip
+    tower = {"model_type": "siglip_vision_model", "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 3,
+             "num_attention_heads": 2, "patch_size": 8, "image_size": 44, "vision_use_head": False}  # fmt: skip
+    text = {**TEXT, "model_type": "qwen2", "vocab_size": len(words), "num_hidden_layers": 4}
+    return {"text_config": text, "vision_config": tower}, processor
+
+
+def internvl() -> tuple[dict[str, Any], Any]:
+    """Patches of 8 in frames of 48 pixels: 6x6, shuffled to 3x3."""
+    words, size = tokenizer("internvl"), {"height": 48, "width": 48}
+    processor = InternVLProcessor(
+        GotOcr2ImageProcessor(size=size), words, InternVLVideoProcessor(size=size), image_seq_length=9,
+        chat_template=chat_template("<video>\n"),
+    )  # fmt: skip
+    tower = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 3, "num_attention_heads": 2,
+             "patch_size": 8, "image_size": 48}  # fmt: skip
+    text = {**TEXT, "model_type": "qwen2", "vocab_size": len(words), "num_hidden_layers": 4}
+    return {"text_config": text, "vision_config": tower, "image_seq_length": 9}, processor
+
+
+def qwen2_vl(model_type: str) -> tuple[dict[str, Any], Any]:
+    """Windows of 2x2 merged patches, so that a frame of 2x3 has two; a grid of half seconds is two positions long."""
+    patches = {"patch_size": 8, "merge_size": 2, "temporal_patch_size": 2}
+    size = {"shortest_edge": 256, "longest_edge": 48 * 48}
+    kind = Qwen2_5_VLProcessor if model_type == "qwen2_5_vl" else Qwen2VLProcessor
+    processor = kind(
+        Qwen2VLImageProcessor(size=size, **patches), tokenizer("qwen2"), Qwen2VLVideoProcessor(size=size, **patches),
+        chat_template=chat_template(QWEN_VIDEO),
+    )  # fmt: skip
+    tower = {key: value for key, value in vision(48).items() if key != "num_position_embeddings"}
+    own = {
+        "qwen2_vl": {"embed_dim": 32, "hidden_size": 48, "mlp_ratio": 2},
+        "qwen2_5_vl": {"window_size": 32, "fullatt_block_indexes": [1], "tokens_per_second": 2},
+    }[model_type]
+    text = {
+        **TEXT,
+        "vocab_size": len(tokenizer("qwen2")),
+        "num_hidden_layers": 4,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [2, 2, 2]},
+    }
+    return {"text_config": text, "vision_config": {**tower, **own}, **special("qwen2")}, processor
+
+
 FAMILIES = {
     name: Family(name, build)
     for name, build in {
@@ -123,6 +181,10 @@ FAMILIES = {
         "qwen3_vl_moe": lambda: qwen3_vl("qwen3_vl_moe"),
         "qwen3_5": lambda: qwen3_5("qwen3_5"),
         "qwen3_5_moe": lambda: qwen3_5("qwen3_5_moe"),
+        "qwen2_vl": lambda: qwen2_vl("qwen2_vl"),
+        "qwen2_5_vl": lambda: qwen2_vl("qwen2_5_vl"),
+        "llava_onevision": llava_onevision,
+        "internvl": internvl,
     }.items()
 }
 
@@ -141,7 +203,7 @@ def stock_family(name: str) -> tuple[Any, Any]:
 
 
 @cache
-def family_backbone(name: str) -> Backbone:
+def family_backbone(name: str, **options: Any) -> Backbone:
     """The stock model's twin as a backbone."""
     model, processor = stock_family(name)
-    return adopt(copy.deepcopy(model), processor, name)
+    return adopt(copy.deepcopy(model), processor, name, **options)

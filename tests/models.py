@@ -102,7 +102,53 @@ def prepare_timestamped(
     return inputs
 
 
-PREPARE: dict[str, Prepare] = {"Qwen3-VL": prepare_timestamped, "Qwen3.5": prepare_timestamped}
+def prepare_frame_by_frame(
+    model: Any, backbone: Backbone, frames: Sequence[np.ndarray], times: Sequence[float], prompt: str
+) -> Any:
+    """LLaVA-OneVision, InternVL3. The processor alone: its size is fixed, and it asks for no times."""
+    video = torch.from_numpy(np.stack(frames)).permute(0, 3, 1, 2)
+    return backbone.processor(text=[prompt], videos=[video], do_sample_frames=False, return_tensors="pt")
+
+
+def prepare_grids(
+    model: Any, backbone: Backbone, frames: Sequence[np.ndarray], times: Sequence[float], prompt: str
+) -> Any:
+    """Qwen2-VL, Qwen2.5-VL. The processor's own resize, and its own spacing from a source of 8 frames per second.
+
+    The library has text go on after the larger side of a grid. Where the backbone has it go on after all
+    positions so far, the library is given those positions.
+    """
+    every = round((times[1] - times[0]) * 8) if len(times) > 1 else 1
+    inputs = backbone.processor(
+        text=[prompt],
+        videos=[torch.from_numpy(np.stack(frames)).permute(0, 3, 1, 2)],
+        video_metadata=[
+            VideoMetadata(
+                total_num_frames=every * len(times), fps=8, frames_indices=[every * i for i in range(len(times))]
+            )
+        ],
+        do_sample_frames=False,
+        cap_pixels_per_frame=False,
+        return_tensors="pt",
+    )
+    if backbone.text_positions == "reference":
+        position, _ = model.model.get_rope_index(**inputs)
+        after = int(torch.nonzero(inputs["mm_token_type_ids"][0]).max()) + 1
+        rest = position.shape[2] - after
+        position[:, :, after:] = torch.arange(rest) + position[:, :, :after].max() + 1
+        inputs["position_ids"] = position
+    model.model.rope_deltas = None
+    return inputs
+
+
+PREPARE: dict[str, Prepare] = {
+    "Qwen2-VL": prepare_grids,
+    "Qwen2.5-VL": prepare_grids,
+    "Qwen3-VL": prepare_timestamped,
+    "Qwen3.5": prepare_timestamped,
+    "LLaVA-OneVision": prepare_frame_by_frame,
+    "InternVL3": prepare_frame_by_frame,
+}
 
 
 @torch.no_grad()

@@ -201,3 +201,23 @@ def test_a_generated_camera_file_goes_through(tmp_path: Path) -> None:
     video = write_video(tmp_path / "camera.avi", 80, codec="mpeg4", size=(98, 66), rate=10)
     run = longtake("ask", video, "what is there now ?", "--json", "--budget", 60)
     assert run.returncode == 0, run.stderr
+
+
+def test_model_families_are_listed() -> None:
+    from longtake.backbones.load import FAMILIES
+
+    run = longtake("models")
+    assert run.returncode == 0, run.stderr
+    for family in FAMILIES:
+        assert family.family in run.stdout
+        assert all(kind in run.stdout for kind in family.model_types)
+    assert "real weights" in run.stdout, "what was not verified is said"
+
+
+def test_the_frame_size_is_chosen_and_reported(clip: Path) -> None:
+    run = longtake("ask", clip, "what is there now ?", "--frame-tokens", 1, "--json")
+    record = json.loads(run.stdout)
+    assert (record["frame_size"], record["visual_tokens"]) == ([16, 16], 1)
+    assert record["kernels"] == {"gated delta rule": "torch reference", "causal convolution": "torch reference"}
+    run = longtake("ask", clip, "what is there now ?")
+    assert "frames of 32x32 pixels, 4 visual tokens per temporal step; float32" in run.stdout

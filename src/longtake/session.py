@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import threading
 import time as clock
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -19,6 +20,7 @@ from longtake.backbones.backbone import Backbone, Cursor, Segment
 from longtake.decoding import Spelling, greedy
 from longtake.errors import LongtakeError
 from longtake.policies.policy import Policy
+from longtake.schedule import Schedule
 from longtake.video.chunker import Chunk, Chunker
 from longtake.video.frame import Frame
 from longtake.video.reader import VideoReader, read_video
@@ -44,6 +46,8 @@ class Session:
         fps: frames per second that `watch` takes from a source; by default what the model was made for.
         chunk_frames: frames prefilled at once; by default one second of them. A multiple of the frames in
             one temporal step of the model.
+        frame_pixels: the most pixels of a frame, chosen once for the stream, so that its tokens per frame do not
+            depend on its length; by default about 128 tokens' worth, or the checkpoint's own limit if lower.
         device_lock: held while the model runs.
     """
 
@@ -54,6 +58,7 @@ class Session:
         *,
         fps: float | None = None,
         chunk_frames: int | None = None,
+        frame_pixels: int | None = None,
         device_lock: threading.RLock | None = None,
     ) -> None:
         if policy.needs_recurrent_states and not backbone.has_recurrent_states:
@@ -75,11 +80,15 @@ class Session:
         self._chunker = Chunker(self.chunk_frames)
         self._chunks = 0
         self._due: int | None = None  # a chunk that came in and on which the policy has not decided yet
+        self._visual_tokens: int | None = None
         self._closed = False
         self._busy = threading.Lock()
         self._owner: int | None = None  # the thread that takes a frame in or reads an answer
         self._device_lock = device_lock or threading.RLock()
         self._cursor = backbone.new_cursor()
+        if frame_pixels is not None:
+            backbone.check_frame_pixels(frame_pixels)
+            self._cursor.frame_pixels = frame_pixels
         with self._device_lock:
             opening = backbone.opening(self._cursor)
             self._prefill(opening)
@@ -132,36 +141,31 @@ class Session:
         Raises:
             LongtakeError: for a file that cannot be read, or a question or budget that cannot be used.
         """
-        waiting = sorted(
-            ((math.inf if at is None else float(at), question) for at, question in questions),
-            key=lambda item: item[0],
-        )
-        for at, question in waiting:
+        schedule = Schedule(questions)
+        for question in schedule:
             self.backbone.check_question(question)
-            if math.isnan(at) or at < 0:
-                raise LongtakeError(f"A question's time must be 0 seconds or later, not {at}.")
         answers: list[Answer] = []
 
-        def ask_next() -> None:
-            answers.append(self.ask(waiting.pop(0)[1], max_new_tokens=max_new_tokens))
-            if on_answer is not None:
-                on_answer(answers[-1])
+        def ask(due: Iterator[str]) -> None:
+            for question in due:
+                answers.append(self.ask(question, max_new_tokens=max_new_tokens))
+                if on_answer is not None:
+                    on_answer(answers[-1])
 
         mark = clock.perf_counter()
         offset = self.time + 1 / self.fps if self.frames else 0.0
         with source if isinstance(source, VideoReader) else read_video(source, self.fps) as reader:
             for frame in reader:
                 self.watch_seconds += clock.perf_counter() - mark
-                while self.frames and waiting and waiting[0][0] < frame.time:
-                    ask_next()
+                if self.frames:
+                    ask(schedule.before(frame.time))
                 mark = clock.perf_counter()
                 with self._ready():
                     self._take(Frame(frame.time + offset, frame.image))
                 if on_frame is not None:
                     on_frame(frame.time)
         self.watch_seconds += clock.perf_counter() - mark
-        while waiting:
-            ask_next()
+        ask(schedule.rest())
         return answers
 
     @property
@@ -171,8 +175,18 @@ class Session:
 
     @property
     def frames(self) -> int:
-        """Frames taken so far, those that wait for their chunk to fill included."""
+        """Frames taken so far, waiting ones included."""
         return self._chunks * self.chunk_frames + len(self._chunker.pending)
+
+    @property
+    def frame_size(self) -> tuple[int, int] | None:
+        """(height, width) in pixels at which this stream's frames are encoded; None before the first chunk."""
+        return self._cursor.frame_size
+
+    @property
+    def visual_tokens(self) -> int | None:
+        """Visual tokens of a temporal step of this stream; None before the first chunk."""
+        return self._visual_tokens
 
     @property
     def chunks(self) -> int:
@@ -193,8 +207,7 @@ class Session:
             LongtakeError: for an empty question, one with control tokens, or before the first frame.
         """
         with self.stream(question, max_new_tokens=max_new_tokens) as pieces:
-            for _ in pieces:
-                pass
+            deque(pieces, maxlen=0)
         return pieces.answer
 
     def stream(self, question: str, *, max_new_tokens: int = MAX_NEW_TOKENS) -> AnswerStream:
@@ -248,6 +261,7 @@ class Session:
             cursor = replace(self._cursor)
             segment = self.backbone.encode(chunk, cursor)
             if self._chunks == 0:
+                self._visual_tokens = int(segment.rows.patch.max()) + 1
                 self.policy.check(len(segment), self._opening_tokens)
                 if self.policy.budget is not None:
                     self.memory.reserve(self.policy.budget + len(segment) + ROOM)
@@ -264,8 +278,8 @@ class Session:
         if keep is not None:
             self.memory.evict(keep)
         self._due = None
-        if self._cursor.position > REBASE_AT:
-            amount = -self._cursor.position
+        if self._cursor.reach > REBASE_AT:
+            amount = -self._cursor.reach
             self.memory.shift(amount)
             self.backbone.shift(self._cursor, amount)
 
@@ -298,7 +312,6 @@ class Session:
             try:
                 logits = self._hear(question, cursor)
                 ttft = clock.perf_counter() - asked
-                backbone.begin_answer(cursor)
                 for token in greedy(logits, advance, backbone.stop_ids, max_new_tokens):
                     yield from filter(None, [spelling.add(token)])
                 yield from filter(None, [spelling.rest()])

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import copy
+import json
+import subprocess
+import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from families import FAMILIES, family_backbone
+from clips import write_video
+from families import FAMILIES, family_backbone, stock_family
 from longtake.backbones.backbone import Backbone
+from longtake.backbones.load import adopt
 from longtake.engine import Engine
+from longtake.errors import LongtakeError
 from longtake.session import Session
 from longtake.video import Chunk, Frame
 from models import noise, one_shot, one_shot_logits
+from test_invariants import Scattered, eviction_equals_masking
 
 QUESTION = "What colour was the circle, and what is 12 + 30?"
 TOLERANCE = 5e-5
@@ -77,3 +86,63 @@ def test_greedy_answers_equal_generate(family: Backbone) -> None:
     model, inputs = one_shot(family, noise(9, seed=91, size=(90, 130)), [i * 0.5 for i in range(9)], QUESTION)
     ids = model.generate(**inputs, max_new_tokens=8, do_sample=False)[0, inputs["input_ids"].shape[1] :]
     assert answer.text == family.words(ids.tolist()).strip()
+
+
+def test_evicting_equals_masking_in_every_family(family: Backbone) -> None:
+    """The oracle of invariant 2; its planted faults are in tests/test_invariants.py."""
+    eviction_equals_masking(family, "recency")
+
+
+def test_layers_of_different_lengths_work_in_every_family(family: Backbone) -> None:
+    eviction_equals_masking(family, Scattered(60))
+
+
+def test_in_bfloat16_a_stream_is_within_the_models_own_rounding(family: Backbone) -> None:
+    """Streamed against one-shot, both in bfloat16, beside bfloat16 against float32."""
+    frames, times = noise(10, seed=92, size=(90, 130)), [i * 0.5 for i in range(10)]
+    rounded = adopt(copy.deepcopy(family.model).to(torch.bfloat16), family.processor, "rounded")
+    streamed = streamed_logits(rounded, frames, times, [4, 2, 4])
+    one_shot_rounded = one_shot_logits(rounded, frames, times, QUESTION)
+    exact = one_shot_logits(family, frames, times, QUESTION)
+    noise_level = (one_shot_rounded - exact).abs()
+    assert (streamed - one_shot_rounded).abs().max() <= 2 * noise_level.max()
+    assert (streamed - exact).abs().mean() <= 1.5 * noise_level.mean()
+
+
+def test_a_shift_of_cache_and_question_changes_nothing_in_any_family(family: Backbone) -> None:
+    session = watched(family, 9)
+    expected = session.logits(QUESTION)
+    session.memory.shift(-700)
+    assert not torch.allclose(session.logits(QUESTION), expected, atol=1e-3), "planted: a question left behind"
+    family.shift(session._cursor, -700)
+    assert torch.allclose(session.logits(QUESTION), expected, atol=5e-4)
+    for i, frame in enumerate(noise(14, seed=91, size=(90, 130))[9:], 9):
+        session.push(frame, i * 0.5)
+    assert torch.allclose(session.logits(QUESTION), watched(family, 14).logits(QUESTION), atol=5e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_checkpoint_folder_of_each_family_answers_from_the_command_line(name: str, tmp_path: Path) -> None:
+    model, processor = stock_family(name)
+    model.save_pretrained(tmp_path / "model")
+    processor.save_pretrained(tmp_path / "model")
+    video = write_video(tmp_path / "clip.avi", 60, codec="mpeg4", size=(130, 90), rate=10)
+    command = [
+        sys.executable, "-m", "longtake", "ask", str(video), QUESTION, "--at", "3", "--model", str(tmp_path / "model"),
+        "--policy", "recency", "--budget", "150", "--json", "--max-new-tokens", "4",
+    ]  # fmt: skip
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    record = json.loads(run.stdout)
+    assert record["family"] == family_backbone(name).family
+    assert record["tokens_held"] <= 150
+
+
+def test_a_question_with_any_control_token_of_the_checkpoint_is_refused(family: Backbone) -> None:
+    """Seen to fail when only the tokenizer's named special tokens are looked at."""
+    tokens = [str(token) for token in family.tokenizer.added_tokens_decoder.values() if token.special]
+    assert len(tokens) > 2
+    for token in tokens:
+        with pytest.raises(LongtakeError, match="control token"):
+            family.check_question(f"what {token} now?")

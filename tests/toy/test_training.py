@@ -36,11 +36,11 @@ def pool(processor: Qwen3VLProcessor, frames: FramePool) -> ChunkPool:
 def test_a_few_vision_steps_reduce_the_loss(
     processor: Qwen3VLProcessor, frames: FramePool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("longtake.toy.vision_stage._BATCH", 16)
+    monkeypatch.setattr("longtake.toy.vision_stage._BATCH", 24)
     model = build_model(processor.tokenizer, 0)
     losses: list[float] = []
-    train_vision(model, processor, frames, 20, 0, lambda _, loss: losses.append(loss))
-    assert np.mean(losses[-4:]) < 0.9 * np.mean(losses[:4])
+    train_vision(model, processor, frames, 40, 0, lambda _, loss: losses.append(loss))
+    assert np.mean(losses[-8:]) < 0.95 * np.mean(losses[:4])
     assert set(vision_accuracy(model, processor, frames, 0, 32)) == {"shape", "colour"}
 
 
@@ -86,7 +86,7 @@ def test_streams_are_drawn_the_same_from_the_same_generator(script: Script, pool
 def test_questions_of_one_stream_do_not_give_each_other_away() -> None:
     rng = np.random.default_rng(0)
     for seed in range(30):
-        picked: list[Question] = pick_questions(World(seed, 60, 12).questions(60), 12, rng)
+        picked: list[Question] = pick_questions(World(seed, 60, 12).questions(60), 12, 1.0, rng)
         named = [word for question in picked for word in question.text.split() if word in SHAPES]
         assert len(named) == len(set(named))
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import Cache
 
+from longtake.backbones.kernels import linear_attention_kernels
 from longtake.errors import LongtakeError
 from longtake.kv.ledger import Kind, Rows
 from longtake.kv.rotary import KeyRotation
@@ -19,7 +20,8 @@ from longtake.video.chunker import Chunk
 
 FRAME_PIXELS = 128 * 32 * 32
 """Pixels of a frame at most, unless the checkpoint's own limit is lower: 128 tokens per temporal step at
-patch 16 and merge 2, about what DeltaS uses (98-112 visual tokens per second)."""
+patch 16 and merge 2 (Qwen3-VL, Qwen3.5), about what DeltaS uses (98-112 visual tokens per second), and 167 at
+patch 14 (Qwen2-VL, Qwen2.5-VL)."""
 
 
 @dataclass(slots=True)
@@ -39,6 +41,11 @@ class Cursor:
     time: float = 0.0
     frame_size: tuple[int, int] | None = None
     frame_pixels: int = FRAME_PIXELS
+
+    @property
+    def reach(self) -> int:
+        """The largest position that the stream has come to."""
+        return self.position
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +78,11 @@ class Backbone(ABC):
     family: ClassVar[str]
     model_types: ClassVar[tuple[str, ...]]
     axes: ClassVar[int]
+    attention: ClassVar[str] = "full"
+    """Kinds of attention layers, in words."""
+    positions: ClassVar[str]
+    """Kind of rotary positions, in words."""
+    verified: ClassVar[str] = "exact on random weights of the real classes; real weights not tried"
     frames_per_step: int
     """Frames that one temporal step of the vision tower takes; a chunk is a multiple of it."""
     default_fps: float
@@ -122,10 +134,6 @@ class Backbone(ABC):
     def shift(self, cursor: Cursor, amount: int) -> None:
         """Move the cursor's positions, as `Memory.shift` moves what is held."""
         cursor.position += amount
-
-    def begin_answer(self, cursor: Cursor) -> None:  # noqa: B027
-        """Called between the question and the first decoded token; a family whose positions jump there moves the
-        cursor."""
 
     def text(self, ids: Sequence[int], cursor: Cursor, kind: Kind = Kind.TEXT) -> Segment:
         """Plain tokens, one position each on every axis. Advances the cursor."""
@@ -194,16 +202,45 @@ class Backbone(ABC):
         return LINEAR in self.layer_types
 
     @property
+    def pixels_per_token(self) -> int | None:
+        """Pixels of a frame behind one visual token; None where every frame is brought to one fixed size."""
+        video = self.processor.video_processor
+        patch, merge = getattr(video, "patch_size", None), getattr(video, "merge_size", None)
+        return (patch * merge) ** 2 if isinstance(patch, int) and isinstance(merge, int) else None
+
+    @property
+    def dtype(self) -> str:
+        """The weights' own dtype, e.g. "bfloat16"."""
+        return str(self.language_model.embed_tokens.weight.dtype).removeprefix("torch.")
+
+    @property
+    def kernels(self) -> dict[str, str]:
+        """What runs the linear-attention layers, by operation; empty for a model that has none."""
+        return linear_attention_kernels() if self.has_recurrent_states else {}
+
+    @property
     def stop_ids(self) -> frozenset[int]:
         """Token ids that end an answer: those of the generation settings and of the tokenizer."""
         configured = getattr(self.model.generation_config, "eos_token_id", None)
         ids = configured if isinstance(configured, list) else [configured]
         return frozenset(int(i) for i in [*ids, self.tokenizer.eos_token_id] if i is not None)
 
+    def check_frame_pixels(self, frame_pixels: int) -> None:
+        """Raises LongtakeError where a frame cannot have so few pixels, or has a size that cannot be chosen."""
+        if self.pixels_per_token is None:
+            raise LongtakeError(f"{self.name} takes frames of one fixed size; leave the frame size out.")
+        if frame_pixels < self.pixels_per_token:
+            raise LongtakeError(
+                f"A frame of {self.name} needs {self.pixels_per_token} pixels or more, not {frame_pixels}."
+            )
+
     def check_question(self, question: str) -> None:
         """Raises LongtakeError for an empty question or one with a control token of the model in it."""
         if not question.strip():
             raise LongtakeError("The question is empty; ask something in words.")
-        for token in self.tokenizer.all_special_tokens:
+        # Named special tokens alone would miss those that a checkpoint adds, e.g. a video's placeholder.
+        added = self.tokenizer.added_tokens_decoder.values()
+        control = {*self.tokenizer.all_special_tokens, *(str(token) for token in added if token.special)}
+        for token in sorted(control):
             if token in question:
                 raise LongtakeError(f"The question contains {token}, a control token of the model; leave it out.")

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
-from transformers.image_utils import SizeDict
 from transformers.models.qwen3_vl.video_processing_qwen3_vl import smart_resize
-from transformers.video_processing_utils import BaseVideoProcessor
 from transformers.video_utils import VideoMetadata
 
 from longtake.backbones.backbone import FRAME_PIXELS, Backbone, Cursor, Segment
+from longtake.backbones.frames import resized
 from longtake.backbones.prompt import split_prompt
 from longtake.errors import LongtakeError
 from longtake.kv.ledger import Kind, Rows
@@ -35,6 +33,7 @@ class Qwen3VL(Backbone):
     family = "Qwen3-VL"
     model_types = ("qwen3_vl", "qwen3_vl_moe")
     axes = 3
+    positions = "M-RoPE, interleaved; timestamps as text"
 
     def __init__(self, model: Any, processor: Any, name: str) -> None:
         super().__init__(model, processor, name)
@@ -80,7 +79,7 @@ class Qwen3VL(Backbone):
         ticks = [round(frame.time * TICKS) for frame in frames]
         inputs = self.processor(
             text=[self._wrapped],
-            videos=[self._resized(chunk, cursor.frame_size)],
+            videos=[resized(chunk, cursor.frame_size, self.processor.video_processor)],
             video_metadata=[VideoMetadata(total_num_frames=len(ticks), fps=TICKS, frames_indices=ticks)],
             do_sample_frames=False,
             do_resize=False,
@@ -135,17 +134,3 @@ class Qwen3VL(Backbone):
             patch=patch,
             kind=torch.where(visual, int(Kind.VISUAL), int(Kind.TIMESTAMP)),
         )
-
-    def _resized(self, chunk: Chunk, size: tuple[int, int]) -> Tensor:
-        """Frames [n, 3, height, width] uint8, by the library's resize to a size that does not depend on n."""
-        video = self.processor.video_processor
-        resized = [
-            BaseVideoProcessor.resize(
-                video,
-                torch.from_numpy(np.ascontiguousarray(frame.image)).permute(2, 0, 1)[None],
-                size=SizeDict(height=size[0], width=size[1]),
-                resample=video.resample,
-            )
-            for frame in chunk.frames
-        ]
-        return torch.cat(resized)

@@ -50,17 +50,37 @@ def attend(
         raise ValueError("sliding-window attention is not supported; which rows stay is the policy's decision")
     if dropout:
         raise ValueError("dropout in attention is for training; put the model into eval mode")
+    grouped = query.shape[1] != key.shape[1]
     rows, held = query.shape[2], key.shape[2]
-    output = scaled_dot_product_attention(
-        query,
-        key,
-        value,
-        attn_mask=causal_lower_right(rows, held) if 1 < rows < held else None,
-        is_causal=1 < rows == held,
-        scale=scaling,
-        enable_gqa=query.shape[1] != key.shape[1],
-    )
+    if grouped and rows < held and query.device.type == "cpu":
+        output = _attend_grouped(query, key, value, scaling)
+    else:
+        output = scaled_dot_product_attention(
+            query,
+            key,
+            value,
+            attn_mask=causal_lower_right(rows, held) if 1 < rows < held else None,
+            is_causal=1 < rows == held,
+            scale=scaling,
+            enable_gqa=grouped,
+        )
     return output.transpose(1, 2).contiguous(), None
+
+
+def _attend_grouped(query: Tensor, key: Tensor, value: Tensor, scaling: float | None) -> Tensor:
+    """The same for grouped query heads on the CPU, whose kernel would read each key once per query head.
+
+    The query heads of a group become rows of one head, so that keys and values are read once per group.
+    """
+    (_, heads, rows, dim), (groups, held) = query.shape, key.shape[1:3]
+    bias = None
+    if rows > 1:
+        bias = query.new_zeros(rows, held)
+        bias[:, held - rows :].masked_fill_(torch.ones(rows, rows, dtype=torch.bool).triu(1), float("-inf"))
+        bias = bias.repeat(heads // groups, 1)
+    folded = query.reshape(1, groups, heads // groups * rows, dim)
+    output = scaled_dot_product_attention(folded, key, value, attn_mask=bias, scale=scaling)
+    return output.reshape(1, heads, rows, dim)
 
 
 def refuse_padding(*_: Any, attention_mask: Tensor | None = None, **__: Any) -> None:

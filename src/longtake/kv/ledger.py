@@ -12,7 +12,7 @@ from longtake.kv.moves import Moves
 
 
 class Kind(IntEnum):
-    """What a token is."""
+    """What a token is; TIMESTAMP is all text inside a chunk: its time or frame number, and the wrapper of its grids."""
 
     SYSTEM = 0
     TIMESTAMP = 1

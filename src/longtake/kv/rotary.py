@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import torch
 from torch import Tensor, nn
 
@@ -41,7 +43,8 @@ class KeyRotation:
         All axes share their frequencies, so one angle per frequency does; it is formed in float64, and is
         right for an amount of any size.
         """
-        angle = amount * self.rotary.inv_freq.to(keys.device, torch.float64)
+        frequencies = cast(Tensor, self.rotary.inv_freq)
+        angle = amount * frequencies.to(keys.device, torch.float64)
         cos, sin = (torch.cat((part, part)).float() for part in (angle.cos(), angle.sin()))
         return self._turn(keys.float(), cos, sin, sign=1.0).to(keys.dtype)
 

@@ -17,8 +17,15 @@ from longtake.toy.world import World
 _TOKENS_PER_STEP = 4000
 _PEAK_RATE = 2e-3
 _WARMUP = 60
-_FLAT = 0.25  # share of the steps at the peak rate, before the cosine down to 3 %
+_SCHEDULE = 1400  # steps that the schedule below is laid out for; a shorter training leaves out its end
+_FLAT = 0.25  # share of the schedule at the peak rate, before the cosine down to 3 %
 _FINAL = 0.03
+_COOL = 75  # the last steps, over which the rate falls to nothing
+_LATE = 0.5357  # share of the schedule after which "seen", the slowest kind to learn, is asked more, and more is asked
+_SEEN, _SEEN_LATE = 1.2, 3.0
+# Whether a shape was seen stays a coin toss on long streams until it has been practised on short ones.
+_PRACTICE = (0.607, 0.6425)  # shares of the schedule between which there are only short streams
+_MORE_LATE = 6
 _REPLAY = 0.3  # share of steps on earlier grades
 
 
@@ -50,15 +57,18 @@ LONG: Final = (Grade(256, 4, 16, 16), Grade(600, 10, 20, 16))
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What one step tells: its number, the grade, the loss, and the smoothed accuracy on colours."""
+    """What one step tells: its number, the grade, the loss, the smoothed accuracy on colours, each answer's success."""
 
     step: int
     grade: int
     loss: float
     colour: float
+    hits: tuple[tuple[str, bool], ...]
 
 
-def draw_stream(script: Script, pool: ChunkPool, grade: Grade, rng: np.random.Generator) -> tuple[Stream, list[str]]:
+def draw_stream(
+    script: Script, pool: ChunkPool, grade: Grade, rng: np.random.Generator, late: bool = False
+) -> tuple[Stream, list[str]]:
     """A random stream of the grade with its questions answered, and the kind of each question."""
     seconds = int(rng.integers(grade.chunks * 5 // 8, grade.chunks + 1))
     most = min(grade.most, (seconds - 1) // 3)
@@ -72,7 +82,12 @@ def draw_stream(script: Script, pool: ChunkPool, grade: Grade, rng: np.random.Ge
     if rng.random() < 0.3:
         skips = _skips(len(times), rng)
         times = times + np.cumsum(skips[:-1]) // 9
-    questions = pick_questions(world.questions(at), grade.questions, rng)
+    questions = pick_questions(
+        world.questions(at),
+        grade.questions + (_MORE_LATE if late else 0),
+        _SEEN_LATE if late else _SEEN,
+        rng,
+    )
     turns = [(_spoken(question.text, rng), question.answer) for question in questions]
     return join(script, features, times, turns, skips), [question.kind for question in questions]
 
@@ -100,22 +115,24 @@ def train_language(
         start, grade, colour, entered = (state[key] for key in ("step", "grade", "colour", "entered"))
     for step in range(start, steps):
         rng = np.random.default_rng([seed, 7, step])
-        chosen = _grade(grade, step / steps, rng)
-        loss, right, asked = train_step(model, script, pool, chosen, rng)
+        done = step / _SCHEDULE
+        chosen = _grade(grade, done, rng)
+        loss, hits = train_step(model, script, pool, chosen, rng, done >= _LATE)
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(parameters, 1.0)
         optimizer.step()
         schedule.step()
-        if asked and (chosen is CURRICULUM[grade] or chosen in LONG):
-            colour += 0.08 * (right / asked - colour)
+        colours = [hit for kind, hit in hits if kind == "colour"]
+        if colours and (chosen is CURRICULUM[grade] or chosen in LONG):
+            colour += 0.08 * (sum(colours) / len(colours) - colour)
         ripe = colour > CURRICULUM[grade].passes or step + 1 - entered >= CURRICULUM[grade].patience
         if ripe and grade < len(CURRICULUM) - 1:
             grade, colour, entered = grade + 1, 0.0, step + 1
         if state is not None:
             state |= {"step": step + 1, "grade": grade, "colour": colour, "entered": entered}
             state |= {"optimizer": optimizer.state_dict(), "schedule": schedule.state_dict()}
-        report(Progress(step, grade, loss.item(), colour))
+        report(Progress(step, grade, loss.item(), colour, tuple(hits)))
 
 
 def train_step(
@@ -124,11 +141,12 @@ def train_step(
     pool: ChunkPool,
     grade: Grade,
     rng: np.random.Generator,
-) -> tuple[torch.Tensor, int, int]:
-    """The loss on answers and their ends over one batch, and how many colour questions were right of how many."""
+    late: bool = False,
+) -> tuple[torch.Tensor, list[tuple[str, bool]]]:
+    """The loss on answers and their ends over one batch, and of each question its kind and whether it was right."""
     streams, kinds, tokens = [], [], 0
     while tokens < _TOKENS_PER_STEP:
-        stream, asked = draw_stream(script, pool, grade, rng)
+        stream, asked = draw_stream(script, pool, grade, rng, late)
         streams.append(stream)
         kinds += asked
         tokens += len(stream.ids)
@@ -146,8 +164,7 @@ def train_step(
     # The end after the answer is easy; it must not drown the words.
     loss = (losses * torch.tensor([1.0, 0.1])).sum(dim=1).mean()
     hits = (logits.argmax(dim=-1) == target)[::2].tolist()
-    colour = [hit for hit, kind in zip(hits, kinds, strict=True) if kind == "colour"]
-    return loss, sum(colour), len(colour)
+    return loss, list(zip(kinds, hits, strict=True))
 
 
 def _trainable(model: Qwen3_5ForConditionalGeneration) -> list[torch.nn.Parameter]:
@@ -159,11 +176,14 @@ def _trainable(model: Qwen3_5ForConditionalGeneration) -> list[torch.nn.Paramete
 def _rate(step: int, steps: int) -> float:
     if step < _WARMUP:
         return (step + 1) / _WARMUP
-    late = max(0.0, (step / steps - _FLAT) / (1 - _FLAT))
-    return _FINAL + (1 - _FINAL) * 0.5 * (1 + float(np.cos(np.pi * min(late, 1.0))))
+    late = max(0.0, (step / _SCHEDULE - _FLAT) / (1 - _FLAT))
+    cosine = _FINAL + (1 - _FINAL) * 0.5 * (1 + float(np.cos(np.pi * min(late, 1.0))))
+    return cosine * min(1.0, (steps - step) / _COOL)
 
 
 def _grade(grade: int, done: float, rng: np.random.Generator) -> Grade:
+    if _PRACTICE[0] < done < _PRACTICE[1]:
+        return CURRICULUM[int(rng.integers(2))]
     if grade == len(CURRICULUM) - 1 and done > 0.65 and rng.random() < 0.3:
         return LONG[int(rng.integers(len(LONG)))]
     if grade and rng.random() < _REPLAY:

@@ -30,7 +30,7 @@ from longtake.toy.script import Script
 from longtake.toy.streams import encode_pool
 from longtake.toy.vision_stage import train_vision, vision_accuracy
 
-_VISION_STEPS, _LANGUAGE_STEPS = 2200, 1400
+_VISION_STEPS, _LANGUAGE_STEPS = 2200, 1075
 _MINUTES = 45
 _TRAIN_SCENES, _TEST_SCENES = (1_000_000, 320), (2_000_000, 32)  # first seed and number of backgrounds
 _LANGUAGE_SCENES = 128  # of the training backgrounds, whose chunks are encoded for the second stage
@@ -128,6 +128,8 @@ def write(folder: Path, model: Qwen3_5ForConditionalGeneration, processor: Qwen3
         model.save_pretrained(part)
         processor.save_pretrained(part)
         (part / "training.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+        for file in part.iterdir():
+            file.chmod(0o644)
         if folder.exists():
             folder.replace(old)
         part.replace(folder)

@@ -23,4 +23,5 @@ def state_drift(memory: Memory) -> float:
         scale = torch.linalg.vector_norm(before)
         change = torch.linalg.vector_norm(after - before)
         drifts.append(torch.where(scale > 0, change / scale, 1.0))
-    return float(torch.stack(drifts).mean())
+    # Layers may live on different devices.
+    return float(torch.stack([drift.to(drifts[0].device) for drift in drifts]).mean())
