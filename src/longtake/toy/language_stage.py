@@ -23,7 +23,8 @@ _FINAL = 0.03
 _COOL = 75  # the last steps, over which the rate falls to nothing
 _LATE = 0.5357  # share of the schedule after which "seen", the slowest kind to learn, is asked more, and more is asked
 _SEEN, _SEEN_LATE = 1.2, 3.0
-# Whether a shape was seen stays a coin toss on long streams until it has been practised on short ones.
+# Whether a shape was seen is the hardest kind: it is practised on short streams alone for a while, where it comes to
+# be right seven times in ten, but on long ones it has stayed a coin toss.
 _PRACTICE = (0.607, 0.6425)  # shares of the schedule between which there are only short streams
 _MORE_LATE = 6
 _REPLAY = 0.3  # share of steps on earlier grades

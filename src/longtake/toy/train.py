@@ -1,6 +1,6 @@
 """Trains the shipped toy model from nothing: `python -m longtake.toy.train`.
 
-Everything follows from the seed and the numbers of steps. On two cores of 2025 it takes about forty minutes.
+Everything follows from the seed and the numbers of steps. On two cores of 2025 it takes about forty-five minutes.
 """
 
 import argparse
