@@ -82,7 +82,7 @@ def write_sound(path: Path, codec: str, *, cover: bool = False, video: bool = Fa
         if cover:
             picture = container.add_stream("mjpeg", rate=1)
             picture.width, picture.height, picture.pix_fmt = 320, 240, "yuvj420p"
-            picture.disposition = Disposition.attached_pic
+            picture.disposition = Disposition.attached_pic.value  # PyAV 15 takes numbers only
         sound = container.add_stream(codec, rate=44100)
         film = None
         if video:

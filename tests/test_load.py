@@ -33,11 +33,12 @@ def test_a_checkpoint_folder_streams_like_the_model_it_holds(folder: Path) -> No
     assert torch.allclose(loaded.logits(QUESTION), original.logits(QUESTION), atol=1e-5)
 
 
-def test_another_dtype_is_taken(folder: Path) -> None:
-    session = Engine(load(str(folder), dtype="bfloat16")).open("deltas", 60)
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_another_dtype_is_taken(folder: Path, dtype: str) -> None:
+    session = Engine(load(str(folder), dtype=dtype)).open("deltas", 60)
     for i, frame in enumerate(noise(30)):
         session.push(frame, i * 0.5)
-    assert session.memory.slabs[0].keys.dtype == torch.bfloat16
+    assert session.memory.slabs[0].keys.dtype == getattr(torch, dtype)
     assert session.memory.recurrent_states()[0].dtype == torch.float32
     session.ask(QUESTION, max_new_tokens=2)
 
@@ -185,3 +186,18 @@ def test_what_runs_the_linear_layers_is_told(monkeypatch: pytest.MonkeyPatch) ->
     assert backbone.kernels == {"gated delta rule": "torch reference", "causal convolution": "torch reference"}
     monkeypatch.setattr("longtake.backbones.kernels.import_module", lambda name: None)
     assert backbone.kernels == {"gated delta rule": "fla", "causal convolution": "causal_conv1d"}
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"dtype": "float8"}, "there are auto, float32, bfloat16, float16"),
+        ({"device": "gpu"}, "no device 'gpu'"),
+        ({"device": "cuda:77"}, "no device 'cuda:77'"),
+        ({"vision_attention": "none such"}, "cannot be loaded"),
+        ({"adapter": "/nowhere/at/all"}, "cannot be loaded"),
+    ],
+)
+def test_settings_that_do_not_exist_are_told(folder: Path, options: dict[str, str], words: str) -> None:
+    with pytest.raises(LongtakeError, match=words):
+        load(str(folder), **options)

@@ -181,13 +181,14 @@ def models() -> None:
     """List the model families that can watch."""
     from longtake.backbones.load import FAMILIES
 
-    table = Table(box=None, pad_edge=False)
-    for column in ("family", "model_type", "attention", "positions", "verified"):
-        table.add_column(column)
+    width = max(len(family.family) for family in FAMILIES)
     for family in FAMILIES:
-        table.add_row(family.family, ", ".join(family.model_types), family.attention, family.positions, family.verified)
-    out.print(table)
-    out.print("The embedded model 'toy' is a Qwen3.5 of 0.8 million parameters that knows its own world only.")
+        kinds = ", ".join(family.model_types)
+        facts = f"model_type {kinds}; attention {family.attention}; positions {family.positions}; {family.verified}"
+        out.print(f"{family.family:<{width}}  {facts}", soft_wrap=True)
+    out.print(
+        "The embedded model 'toy' is a Qwen3.5 of 0.8 million parameters that knows its own world only.", soft_wrap=True
+    )
 
 
 @app.command()

@@ -163,10 +163,14 @@ def hf_answer_equals_generate(name: str) -> None:
 def jump_before_the_answer(patch: pytest.MonkeyPatch) -> None:
     """Past all of the video, as the library's `forward` goes on from its `rope_deltas`; `generate` does not."""
 
-    def jump(self: Qwen2VL, cursor: GridCursor) -> None:
-        cursor.position = max(cursor.position, cursor.largest + 1)
+    closing = Qwen2VL.closing
 
-    patch.setattr(Qwen2VL, "begin_answer", jump)
+    def jump(self: Qwen2VL, question: str, cursor: GridCursor) -> Any:
+        segment = closing(self, question, cursor)
+        cursor.position = max(cursor.position, cursor.largest + 1)
+        return segment
+
+    patch.setattr(Qwen2VL, "closing", jump)
 
 
 @pytest.mark.parametrize("name", NAMES)

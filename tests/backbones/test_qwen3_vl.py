@@ -11,6 +11,8 @@ from backbones.test_families import QUESTION, TOLERANCE, streamed_logits
 from families import family_backbone
 from longtake.backbones.backbone import Backbone, Cursor
 from longtake.backbones.qwen3_vl import Qwen3VL
+from longtake.errors import LongtakeError
+from longtake.video import Chunk, Frame
 from models import noise, one_shot_logits
 from test_invariants import Fault, check
 
@@ -57,7 +59,7 @@ def size_from_each_chunk(patch: pytest.MonkeyPatch) -> None:
 
     def naive(self: Qwen3VL, chunk: Any, cursor: Cursor) -> Any:
         height, width = chunk.frames[0].image.shape[:2]
-        cursor.frame_size = self.fit(height, width, 2304 * 4 // len(chunk.frames))
+        cursor.frame_size = self.fit(height, width, 2304 * 4 // len(chunk.frames))  # begin_chunk then leaves it
         return encode(self, chunk, cursor)
 
     patch.setattr(Qwen3VL, "encode", naive)
@@ -103,3 +105,12 @@ def test_the_traps_of_the_timestamped_families_are_seen(
 @pytest.mark.parametrize("name", ["qwen3_vl", "qwen3_vl_moe"])
 def test_the_traps_of_deepstack_are_seen(name: str, fault: Fault, monkeypatch: pytest.MonkeyPatch) -> None:
     check(stream_equals_one_shot, fault, monkeypatch, family_backbone(name))
+
+
+def test_a_chunk_with_a_rest_can_only_be_the_last() -> None:
+    """An odd chunk is padded; whatever came after it would be one frame off."""
+    backbone, cursor = family_backbone("qwen3_vl"), Cursor()
+    frames = [Frame(i * 0.5, image) for i, image in enumerate(noise(8))]
+    backbone.encode(Chunk(tuple(frames[:3]), 0), cursor)
+    with pytest.raises(LongtakeError, match="only the last chunk"):
+        backbone.encode(Chunk(tuple(frames[3:]), 1), cursor)

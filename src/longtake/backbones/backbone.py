@@ -165,6 +165,22 @@ class Backbone(ABC):
         text: str = self.tokenizer.decode(list(ids), skip_special_tokens=True)
         return text
 
+    def begin_chunk(self, chunk: Chunk, cursor: Cursor) -> tuple[int, int]:
+        """The (height, width) at which this stream's frames are encoded; its first chunk fixes it.
+
+        Raises:
+            LongtakeError: after a chunk that ended within a temporal step, or for a size that cannot be encoded.
+        """
+        if cursor.frames % self.frames_per_step:
+            raise LongtakeError(
+                f"{self.name} pairs frames in steps of {self.frames_per_step}, and the last step was filled up by "
+                "repeating its frame; only the last chunk of a stream may have a rest."
+            )
+        if cursor.frame_size is None:
+            height, width = chunk.frames[0].image.shape[:2]
+            cursor.frame_size = self.fit(height, width, cursor.frame_pixels)
+        return cursor.frame_size
+
     # The model --------------------------------------------------------------------------------------
 
     def memory(self) -> Memory:

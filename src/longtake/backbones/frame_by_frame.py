@@ -61,8 +61,7 @@ class FrameByFrame(Backbone):
     @torch.no_grad()
     def encode(self, chunk: Chunk, cursor: Cursor) -> Segment:
         video, count = self.processor.video_processor, len(chunk.frames)
-        cursor.frame_size = self.fit(*chunk.frames[0].image.shape[:2])
-        pictures = resized(chunk, cursor.frame_size, video)
+        pictures = resized(chunk, self.begin_chunk(chunk, cursor), video)
         pixels = video(videos=[pictures], do_resize=False, do_sample_frames=False, return_tensors="pt")
         features = self.features(pixels["pixel_values_videos"][0].to(self.device))
         patches = range(features.shape[1])

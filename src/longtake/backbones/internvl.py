@@ -56,7 +56,7 @@ class InternVL(FrameByFrame):
 
     family = "InternVL3"
     model_types = ("internvl",)
-    positions = "one axis; frame numbers as text"
+    positions = "one axis, frame numbers as text"
 
     def __init__(self, model: Any, processor: Any, name: str) -> None:
         super().__init__(model, processor, name)

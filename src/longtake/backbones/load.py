@@ -25,6 +25,7 @@ from longtake.errors import LongtakeError
 from longtake.kv import attention
 
 FAMILIES: tuple[type[Backbone], ...] = (Qwen3VL, Qwen35, Qwen25VL, Qwen2VL, LlavaOneVision, InternVL)
+DTYPES = ("auto", "float32", "bfloat16", "float16")
 TOY = "toy"
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 TOY_FOLDER = Path(__file__).parents[1] / "toy" / "weights"
@@ -66,6 +67,7 @@ def load(
     config = _library(AutoConfig.from_pretrained, name, source, local)
     family = by_model_type(config.model_type, name)
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    _check_place(dtype, device)
     processor = _library(AutoProcessor.from_pretrained, name, source, local)
     settings: dict[str, Any] = {"dtype": dtype}
     if device_map is not None:
@@ -109,6 +111,17 @@ def _known() -> str:
     return f"give '{TOY}' (embedded), a checkpoint folder, or a hub id owner/name, of a supported family: {families}"
 
 
+def _check_place(dtype: str | torch.dtype, device: str) -> None:
+    if isinstance(dtype, str) and dtype not in DTYPES:
+        raise LongtakeError(f"There is no dtype '{dtype}' to load in; there are {', '.join(DTYPES)}.")
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:  # torch has both for a device that is not there
+        raise LongtakeError(
+            f"There is no device '{device}' here; leave it out, or give cpu, cuda or cuda:0."
+        ) from error
+
+
 def _require(package: str, option: str) -> None:
     if find_spec(package) is None:
         raise LongtakeError(f"The option {option} needs the package {package}: pip install {package}.")
@@ -118,6 +131,6 @@ def _library(call: Any, name: str, source: str, local: bool, **options: Any) -> 
     """A loading call of the library, its many errors told in one sentence."""
     try:
         return call(source, local_files_only=local, **options)
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, ImportError) as error:
         reason = " ".join(str(error).split()).split(". ")[0].rstrip(".")
         raise LongtakeError(f"'{name}' cannot be loaded ({reason}); {_known()}.") from error

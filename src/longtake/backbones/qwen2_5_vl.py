@@ -18,6 +18,7 @@ class Qwen25VL(Qwen2VL):
 
     family = "Qwen2.5-VL"
     model_types = ("qwen2_5_vl",)
+    positions = "M-RoPE, time by the frames' own times"
 
     def __init__(self, model: Any, processor: Any, name: str, text_positions: TextPositions = "reference") -> None:
         super().__init__(model, processor, name, text_positions)

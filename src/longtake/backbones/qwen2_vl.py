@@ -54,6 +54,7 @@ class Qwen2VL(Backbone):
     family = "Qwen2-VL"
     model_types = ("qwen2_vl",)
     axes = 3
+    positions = "M-RoPE, time by the number of the grid"
 
     def __init__(self, model: Any, processor: Any, name: str, text_positions: TextPositions = "reference") -> None:
         super().__init__(model, processor, name)
@@ -107,18 +108,11 @@ class Qwen2VL(Backbone):
     def encode(self, chunk: Chunk, cursor: Cursor) -> Segment:
         assert isinstance(cursor, GridCursor)
         frames, video = chunk.frames, self.processor.video_processor
-        if cursor.frames % self.frames_per_step:
-            raise LongtakeError(
-                f"{self.name} pairs frames in steps of {self.frames_per_step}, and the last step was filled up by "
-                "repeating its frame; only the last chunk of a stream may have a rest."
-            )
-        if cursor.frame_size is None:
-            height, width = frames[0].image.shape[:2]
-            cursor.frame_size = self.fit(height, width, cursor.frame_pixels)
+        size = self.begin_chunk(chunk, cursor)
         if cursor.frames == 0:
             cursor.origin, cursor.start_time = cursor.position, frames[0].time
         inputs = video(
-            videos=[resized(chunk, cursor.frame_size, video)],
+            videos=[resized(chunk, size, video)],
             do_sample_frames=False,
             do_resize=False,
             return_tensors="pt",

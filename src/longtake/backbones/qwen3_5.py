@@ -16,7 +16,7 @@ class Qwen35(Qwen3VL):
     family = "Qwen3.5"
     model_types = ("qwen3_5", "qwen3_5_moe")
     attention = "gated delta and full, 3:1"
-    positions = "M-RoPE, interleaved, on a part of each head; timestamps as text"
+    positions = "M-RoPE, interleaved, on a part of each head, timestamps as text"
 
     def _extras(self, vision: Any, visual: Tensor) -> Mapping[str, Any]:
         return {}

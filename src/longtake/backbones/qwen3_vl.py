@@ -33,7 +33,7 @@ class Qwen3VL(Backbone):
     family = "Qwen3-VL"
     model_types = ("qwen3_vl", "qwen3_vl_moe")
     axes = 3
-    positions = "M-RoPE, interleaved; timestamps as text"
+    positions = "M-RoPE, interleaved, timestamps as text"
 
     def __init__(self, model: Any, processor: Any, name: str) -> None:
         super().__init__(model, processor, name)
@@ -72,14 +72,11 @@ class Qwen3VL(Backbone):
 
     @torch.no_grad()
     def encode(self, chunk: Chunk, cursor: Cursor) -> Segment:
-        frames = chunk.frames
-        if cursor.frame_size is None:
-            height, width = frames[0].image.shape[:2]
-            cursor.frame_size = self.fit(height, width, cursor.frame_pixels)
+        frames, size = chunk.frames, self.begin_chunk(chunk, cursor)
         ticks = [round(frame.time * TICKS) for frame in frames]
         inputs = self.processor(
             text=[self._wrapped],
-            videos=[resized(chunk, cursor.frame_size, self.processor.video_processor)],
+            videos=[resized(chunk, size, self.processor.video_processor)],
             video_metadata=[VideoMetadata(total_num_frames=len(ticks), fps=TICKS, frames_indices=ticks)],
             do_sample_frames=False,
             do_resize=False,
