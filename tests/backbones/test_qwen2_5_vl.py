@@ -102,8 +102,8 @@ def spacing_of_each_chunk(patch: pytest.MonkeyPatch) -> None:
 
 def vision_end_missing(patch: pytest.MonkeyPatch) -> None:
     def closing(self: Qwen2VL, question: str, cursor: GridCursor) -> Any:
-        before, after = self._closing
-        return self.text(self.ids(before.removeprefix("<|vision_end|>") + question + after), cursor)
+        before = self.prompt.before_question.removeprefix("<|vision_end|>")
+        return self.text(self.ids(before + question + self.prompt.after_question), cursor)
 
     patch.setattr(Qwen2VL, "closing", closing)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -43,12 +44,13 @@ def outer_wrapper_dropped(patch: pytest.MonkeyPatch) -> None:
     closing = Qwen3VL.closing
 
     def bare(self: Qwen3VL, question: str, cursor: Cursor) -> Any:
-        before, after = self._closing
-        self._closing = before.removeprefix(self.processor.vision_end_token), after
+        prompt = self.prompt
+        before = prompt.before_question.removeprefix(self.processor.vision_end_token)
+        self.prompt = replace(prompt, before_question=before)
         try:
             return closing(self, question, cursor)
         finally:
-            self._closing = before, after
+            self.prompt = prompt
 
     patch.setattr(Qwen3VL, "closing", bare)
 

@@ -12,6 +12,7 @@ from torch import Tensor
 from transformers.cache_utils import Cache
 
 from longtake.backbones.kernels import linear_attention_kernels
+from longtake.backbones.prompt import Prompt
 from longtake.errors import LongtakeError
 from longtake.kv.ledger import Kind, Rows
 from longtake.kv.rotary import KeyRotation
@@ -86,6 +87,8 @@ class Backbone(ABC):
     frames_per_step: int
     """Frames that one temporal step of the vision tower takes; a chunk is a multiple of it."""
     default_fps: float
+    prompt: Prompt
+    """The text around the video, cut out of the checkpoint's chat template."""
 
     def __init__(self, model: Any, processor: Any, name: str) -> None:
         self.model, self.processor, self.name = model, processor, name
@@ -111,9 +114,9 @@ class Backbone(ABC):
 
     # The pieces of a prompt -------------------------------------------------------------------------
 
-    @abstractmethod
     def opening(self, cursor: Cursor) -> Segment:
         """All that comes before the first frame."""
+        return self.text(self.ids(self.prompt.opening), cursor, Kind.SYSTEM)
 
     @abstractmethod
     def fit(self, height: int, width: int, frame_pixels: int = FRAME_PIXELS) -> tuple[int, int]:
@@ -127,9 +130,9 @@ class Backbone(ABC):
     def encode(self, chunk: Chunk, cursor: Cursor) -> Segment:
         """The chunk's tokens. Advances the cursor; an unpaired last frame is padded as the processor does."""
 
-    @abstractmethod
     def closing(self, question: str, cursor: Cursor) -> Segment:
         """All that comes between the last frame and the first word of the answer. Advances the cursor."""
+        return self.text(self.ids(self.prompt.before_question + question + self.prompt.after_question), cursor)
 
     def shift(self, cursor: Cursor, amount: int) -> None:
         """Move the cursor's positions, as `Memory.shift` moves what is held."""

@@ -46,9 +46,6 @@ class FrameByFrame(Backbone):
         """Token ids before and after the visual tokens of the stream's frame `number`, counted from 0."""
         return (), ()
 
-    def opening(self, cursor: Cursor) -> Segment:
-        return self.text(self.ids(self.prompt.opening), cursor, Kind.SYSTEM)
-
     def closing(self, question: str, cursor: Cursor) -> Segment:
         words = self.ids(self.prompt.before_question + question + self.prompt.after_question)
         return self.text([*self.end_ids, *words], cursor)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from longtake.errors import LongtakeError
@@ -23,6 +23,10 @@ class Prompt:
     opening: str
     before_question: str
     after_question: str
+
+    def around_video(self, start: str, end: str) -> Prompt:
+        """The same with a token before the video, which the opening brings, and one after, which a question brings."""
+        return replace(self, opening=self.opening + start, before_question=end + self.before_question)
 
 
 def split_prompt(processor: Any, placeholder: str, name: str) -> Prompt:

@@ -69,9 +69,7 @@ class Qwen2VL(Backbone):
         start, end = self.tokenizer.convert_ids_to_tokens(
             [model.config.vision_start_token_id, model.config.vision_end_token_id]
         )
-        prompt = split_prompt(processor, f"{start}{processor.video_token}{end}", name)
-        self._opening = prompt.opening + start
-        self._closing = end + prompt.before_question, prompt.after_question
+        self.prompt = split_prompt(processor, f"{start}{processor.video_token}{end}", name).around_video(start, end)
 
     def new_cursor(self) -> GridCursor:
         return GridCursor()
@@ -81,13 +79,6 @@ class Qwen2VL(Backbone):
         super().shift(cursor, amount)
         cursor.origin += amount
         cursor.largest += amount
-
-    def opening(self, cursor: Cursor) -> Segment:
-        return self.text(self.ids(self._opening), cursor, Kind.SYSTEM)
-
-    def closing(self, question: str, cursor: Cursor) -> Segment:
-        before, after = self._closing
-        return self.text(self.ids(before + question + after), cursor)
 
     def fit(self, height: int, width: int, frame_pixels: int = FRAME_PIXELS) -> tuple[int, int]:
         """One frame is fitted, by the checkpoint's own rule, into the lower of its limit and `frame_pixels`."""

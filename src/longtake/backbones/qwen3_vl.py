@@ -41,17 +41,9 @@ class Qwen3VL(Backbone):
         self.frames_per_step = video.temporal_patch_size
         self.default_fps = float(video.fps or 2)
         self._wrapped = f"{processor.vision_start_token}{processor.video_token}{processor.vision_end_token}"
-        prompt = split_prompt(processor, self._wrapped, name)
         # The processor replaces only the inner placeholder, so the outer wrapper encloses the whole stream.
-        self._opening = prompt.opening + processor.vision_start_token
-        self._closing = processor.vision_end_token + prompt.before_question, prompt.after_question
-
-    def opening(self, cursor: Cursor) -> Segment:
-        return self.text(self.ids(self._opening), cursor, Kind.SYSTEM)
-
-    def closing(self, question: str, cursor: Cursor) -> Segment:
-        before, after = self._closing
-        return self.text(self.ids(before + question + after), cursor)
+        around = processor.vision_start_token, processor.vision_end_token
+        self.prompt = split_prompt(processor, self._wrapped, name).around_video(*around)
 
     def fit(self, height: int, width: int, frame_pixels: int = FRAME_PIXELS) -> tuple[int, int]:
         """One temporal step is fitted, by the checkpoint's own rule, into the lower of its limit and `frame_pixels`."""
