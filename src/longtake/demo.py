@@ -17,6 +17,8 @@ from longtake.toy import Question, World, render
 from longtake.toy.shapes import COLOURS
 
 POLICIES = ("deltas", "recency", "uniform", "random")
+KINDS = ("colour", "first", "last", "seen", "now")
+"""Kinds of questions asked: forgetting everything would answer those on shapes that were never shown."""
 SHARE = 10
 """The budget is the stream's tokens divided by this."""
 
@@ -93,7 +95,7 @@ def run_demo(
     world = World(seed, seconds)
     video = render(world, folder / "world.mp4")
     tell("rendering the world", 1.0)
-    questions = [q for part in (1 / 3, 2 / 3, 1.0) for q in world.questions(int(seconds * part))]
+    questions = [q for part in (1 / 3, 2 / 3, 1.0) for q in world.questions(int(seconds * part), KINDS)]
     runs = [_watch(engine, video, world, questions, "full", None, tell)]
     tokens = budget or runs[0].seen // SHARE
     runs += [_watch(engine, video, world, questions, policy, tokens, tell) for policy in policies]

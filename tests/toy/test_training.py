@@ -89,6 +89,8 @@ def test_questions_of_one_stream_do_not_give_each_other_away() -> None:
         picked: list[Question] = pick_questions(World(seed, 60, 12).questions(60), 12, rng)
         named = [word for question in picked for word in question.text.split() if word in SHAPES]
         assert len(named) == len(set(named))
+        answers = [question.answer for question in picked]
+        assert answers.count("yes") == answers.count("no")
 
 
 def test_separation_is_the_area_under_the_curve() -> None:

@@ -21,14 +21,14 @@ _FLAT = 0.5  # share of the steps at the peak rate, before the cosine down to 3 
 _FINAL = 0.03
 _LONG_FROM, _LONG_SHARE = 0.7, 0.3  # share of the steps after which the longest streams come, and how often
 _REPLAY = 0.3  # share of steps on earlier grades
-_WATCHED = ("colour", "seen")  # kinds that decide on the next grade: what was seen is the slowest to learn
+_WATCHED = ("colour", "seen", "absent")  # kinds that decide on the next grade: what was seen is the slowest to learn
 
 
 @dataclass(frozen=True, slots=True)
 class Grade:
     """Streams of up to `chunks` seconds with `fewest` to `most` events, and how many questions are packed after one.
 
-    The next grade begins when the smoothed accuracy on colours and on what was seen is at least `passes`, or after
+    The next grade begins when the smoothed accuracy of each kind in `_WATCHED` is at least `passes`, or after
     `patience` steps.
     """
 
@@ -41,7 +41,7 @@ class Grade:
 
 
 CURRICULUM: Final = (
-    Grade(8, 0, 3, 10, 0.9, 400),
+    Grade(8, 0, 3, 10, 0.9, 300),
     Grade(16, 1, 6),
     Grade(32, 2, 10),
     Grade(64, 3, 14),
