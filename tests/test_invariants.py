@@ -19,6 +19,7 @@ from transformers import AttentionInterface
 from longtake.backbones.backbone import Backbone, Cursor
 from longtake.backbones.qwen3_5 import Qwen35
 from longtake.engine import Engine
+from longtake.errors import LongtakeError
 from longtake.kv.ledger import Kind, Ledger, Rows
 from longtake.kv.moves import Moves
 from longtake.kv.rotary import KeyRotation
@@ -42,7 +43,7 @@ def check(law: Callable[..., None], fault: Fault | None, patch: pytest.MonkeyPat
         law(*arguments)
         return
     fault(patch)
-    with pytest.raises((AssertionError, RuntimeError, ValueError, OverflowError, IndexError)):
+    with pytest.raises((AssertionError, RuntimeError, ValueError, OverflowError, IndexError, LongtakeError)):
         law(*arguments)
 
 

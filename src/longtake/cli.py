@@ -29,7 +29,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Watch video in a fixed memory and answer questions about it at any moment.",
 )
-out, err = Console(highlight=False), Console(stderr=True, highlight=False)
+out, err = Console(highlight=False, soft_wrap=True), Console(stderr=True, highlight=False, soft_wrap=True)
 
 Model = Annotated[str, typer.Option(help="'toy' (embedded), a checkpoint folder, or a hub id.")]
 
@@ -84,7 +84,7 @@ def ask(
         model, dtype=dtype, device=device, device_map=device_map, vision_attention=vision_attention, adapter=adapter
     )
     opened = engine.open(chosen, fps=fps, frame_pixels=frame_pixels, frame_tokens=frame_tokens)
-    with opened as session, read_video(video, session.fps) as reader:
+    with _interruptible(), opened as session, read_video(video, session.fps) as reader:
         waiting = sorted(
             ((float("inf") if moment is None else moment, moment) for moment in moments), key=lambda pair: pair[0]
         )
@@ -142,7 +142,7 @@ def demo(
     from longtake.engine import Engine
 
     engine = Engine.load("toy")
-    with _progress() as advance:
+    with _interruptible(), _progress() as advance:
         result = run_demo(engine, folder, seconds=seconds, seed=seed, budget=budget, on_step=advance)
     full, *others = result.runs
     table = Table(title=f"Questions at the end of {seconds:g} s (right answers in green)", title_justify="left")
@@ -156,7 +156,7 @@ def demo(
         answers = [run.asked[number] for run in result.runs]
         shown = [f"[{'green' if a.right else 'red'}]{escape(a.answer)}[/]" for a in answers]
         table.add_row(moment, question.text, question.answer, *shown)
-    out.print(table)
+    out.print(table, soft_wrap=False)
     summary = Table(title="Accuracy over all questions (a third, two thirds, end)", title_justify="left")
     for column in ("policy", "colours of past events", "all kinds", "tokens held / seen", "KV bytes", "watched in"):
         summary.add_column(column)
@@ -171,7 +171,7 @@ def demo(
             f"{run.kv_bytes:,}",
             f"{run.watch_seconds:.0f} s",
         )
-    out.print(summary)
+    out.print(summary, soft_wrap=False)
     out.print(f"Budget: {others[0].budget if others else full.budget} tokens; full is the reference without one.")
     out.print(f"Video {result.video}, picture of what is held {result.picture}; {result.seconds:.0f} s in all.")
 
@@ -185,10 +185,8 @@ def models() -> None:
     for family in FAMILIES:
         kinds = ", ".join(family.model_types)
         facts = f"model_type {kinds}; attention {family.attention}; positions {family.positions}; {family.verified}"
-        out.print(f"{family.family:<{width}}  {facts}", soft_wrap=True)
-    out.print(
-        "The embedded model 'toy' is a Qwen3.5 of 0.8 million parameters that knows its own world only.", soft_wrap=True
-    )
+        out.print(f"{family.family:<{width}}  {facts}")
+    out.print("The embedded model 'toy' is a Qwen3.5 of 0.8 million parameters that knows its own world only.")
 
 
 @app.command()
@@ -198,21 +196,30 @@ def policies() -> None:
 
     width = max(map(len, POLICIES))
     for name, policy in POLICIES.items():
-        out.print(f"{name:<{width}}  {policy.summary}", soft_wrap=True)
+        out.print(f"{name:<{width}}  {policy.summary}")
 
 
 def main() -> None:
     """The entry point: bad input is one sentence and exit code 2."""
     # The library's notes on missing kernels are for those who load models by hand.
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    if not sys.stderr.isatty():
+        os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     try:
         app()
     except LongtakeError as error:
-        err.print(f"[bold red]Error:[/] {escape(str(error))}", soft_wrap=True)
+        err.print(f"[bold red]Error:[/] {escape(str(error))}")
         sys.exit(2)
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """An interrupt ends the command with a word; what was printed stays."""
+    try:
+        yield
     except KeyboardInterrupt:
         err.print("Interrupted.")
-        sys.exit(130)
+        raise typer.Exit(130) from None
 
 
 def _options(pairs: list[str] | None) -> dict[str, str]:
@@ -268,7 +275,11 @@ def _progress() -> Iterator[Any]:
         yield lambda step, done: None
         return
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"))
-    with Progress(*columns, TimeRemainingColumn(), console=err, transient=True) as bar:
+    # Where answers go to a pipe they must not take the bar's way to the terminal.
+    shared = sys.stdout.isatty()
+    with Progress(
+        *columns, TimeRemainingColumn(), console=err, transient=True, redirect_stdout=shared, redirect_stderr=shared
+    ) as bar:
         tasks: dict[str, Any] = {}
 
         def advance(step: str, done: float) -> None:
