@@ -17,8 +17,8 @@ from longtake.toy import Question, World, render
 from longtake.toy.shapes import COLOURS
 
 POLICIES = ("deltas", "recency", "uniform", "random")
-KINDS = ("colour", "first", "last", "seen", "now")
-"""Kinds of questions asked: forgetting everything would answer those on shapes that were never shown."""
+KINDS = ("colour", "first", "last", "now")
+"""Kinds of questions asked; the toy has not learned whether a shape was "seen"."""
 SHARE = 10
 """The budget is the stream's tokens divided by this."""
 

@@ -78,9 +78,6 @@ def test_answers_follow_from_the_events(world: World, share: float) -> None:
             assert {event.colour for event in shown} == {question.answer}
         elif question.kind == "seen":
             assert question.answer == ("yes" if shown else "no")
-        elif question.kind == "absent":
-            assert question.answer == "nothing"
-            assert not shown
         elif question.kind == "first":
             assert question.answer == (past[0].shape if past else "nothing")
         elif question.kind == "last":

@@ -140,13 +140,13 @@ def embed(model: Qwen3_5ForConditionalGeneration, streams: Sequence[Stream], vid
     return embeddings.masked_scatter(mask, torch.cat([stream.features for stream in streams])), axes
 
 
-def pick_questions(questions: Sequence[Question], count: int, rng: np.random.Generator) -> list[Question]:
-    """Up to `count` questions in random order, none twice on one shape, and as many "yes" as "no".
+def pick_questions(questions: Sequence[Question], count: int, seen: float, rng: np.random.Generator) -> list[Question]:
+    """Up to `count` questions in random order, none twice on one shape; `seen` weighs that kind (colours have 1).
 
-    A shape named in an earlier turn would give away that it was shown, and so would a majority.
+    A shape named in an earlier turn would give away that it was shown.
     """
     order = list(rng.permutation(len(questions)))
-    weight = {"colour": 1.0, "first": 3.0, "last": 3.0, "seen": 2.5, "now": 3.0, "absent": 1.0}
+    weight = {"colour": 1.0, "first": 3.0, "last": 3.0, "seen": seen, "now": 3.0}
     order.sort(key=lambda index: rng.random() ** (1 / weight[questions[index].kind]), reverse=True)
     named: set[str] = set()
     chosen: list[Question] = []
@@ -155,15 +155,7 @@ def pick_questions(questions: Sequence[Question], count: int, rng: np.random.Gen
         if not shapes & named and len(chosen) < count:
             chosen.append(questions[index])
             named |= shapes
-    fewest = min(sum(question.answer == word for question in chosen) for word in ("yes", "no"))
-    left = dict.fromkeys(("yes", "no"), fewest)
-    balanced = []
-    for question in chosen:
-        if question.answer in left:
-            left[question.answer] -= 1
-        if left.get(question.answer, 0) >= 0:
-            balanced.append(question)
-    return [balanced[i] for i in rng.permutation(len(balanced))]
+    return [chosen[i] for i in rng.permutation(len(chosen))]
 
 
 assert TOKENS == 4

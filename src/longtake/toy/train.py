@@ -30,8 +30,8 @@ from longtake.toy.script import Script
 from longtake.toy.streams import encode_pool
 from longtake.toy.vision_stage import train_vision, vision_accuracy
 
-_VISION_STEPS, _LANGUAGE_STEPS = 2200, 1600
-_MINUTES = 35
+_VISION_STEPS, _LANGUAGE_STEPS = 2200, 1075
+_MINUTES = 45
 _TRAIN_SCENES, _TEST_SCENES = (1_000_000, 320), (2_000_000, 32)  # first seed and number of backgrounds
 _LANGUAGE_SCENES = 128  # of the training backgrounds, whose chunks are encoded for the second stage
 _SAVE_EVERY = 100
@@ -84,8 +84,7 @@ def train(
         if step % 20 == 0:
             say(
                 f"language step {step}/{language_steps} grade {progress.grade} loss {progress.loss:.3f} "
-                + "".join(f"{kind} {share:.3f} " for kind, share in progress.accuracy.items())
-                + _minutes(began)
+                f"colour {progress.colour:.3f} {_minutes(began)}"
             )
         if step % _SAVE_EVERY == 0:
             _keep(checkpoint, model, state, began)

@@ -16,12 +16,10 @@ from longtake.toy.shapes import COLOURS, SHAPES, draw
 CANVAS: Final = 128
 """Height and width of a frame in pixels: four times what the toy model looks at, to survive a video codec."""
 
-KINDS: Final = ("colour", "first", "last", "seen", "now", "absent")
-"""Kinds of questions; "absent" asks for the colour of a shape that was never shown, and the answer is "nothing"."""
+KINDS: Final = ("colour", "first", "last", "seen", "now")
 
 _SHORTEST, _LONGEST = 1.0, 3.0  # seconds that a shape stays
 _GAP = 1.0  # least seconds of nothing around a shape, so that no sampled pair of frames shows two
-_ABSENT = 3  # at most so many questions of kind "absent"
 _SEEN_PAIRS = 4  # at most so many "yes" and as many "no" among the questions of kind "seen"
 
 
@@ -125,8 +123,6 @@ class World:
             add("seen", f"was the {shape} shown ?", "yes", moments(shown[shape]))
         for shape in rng.permutation(unseen)[:pairs].tolist():
             add("seen", f"was the {shape} shown ?", "no", ())
-        for shape in rng.permutation(unseen)[:_ABSENT].tolist():
-            add("absent", f"what colour was the {shape} ?", "nothing", ())
         present = [e for e in started if e.end > at - 1.0]
         if not present:
             add("now", "what is there now ?", "nothing", (max(at - 0.5, at / 2),))
