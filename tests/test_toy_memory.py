@@ -99,4 +99,4 @@ def test_the_demonstration_finds_out_and_draws(toy: Backbone, tmp_path: Path) ->
     assert recency.shares[-1] > 0.9
     assert result.picture.stat().st_size > 1000
     assert result.video.with_suffix(".json").exists()
-    assert {name for name, _ in steps} >= {"rendering the world", "watching with policy deltas"}
+    assert {name for name, _ in steps} >= {"rendering the world", "watching with deltas, recency"}

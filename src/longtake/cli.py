@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
@@ -29,7 +30,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Watch video in a fixed memory and answer questions about it at any moment.",
 )
-out, err = Console(highlight=False, soft_wrap=True), Console(stderr=True, highlight=False, soft_wrap=True)
+# A pipe has no width of its own; tables get one that holds them.
+out = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else 110)
+err = Console(stderr=True, highlight=False, soft_wrap=True)
 
 Model = Annotated[str, typer.Option(help="'toy' (embedded), a checkpoint folder, or a hub id.")]
 
@@ -145,7 +148,7 @@ def demo(
     with _interruptible(), _progress() as advance:
         result = run_demo(engine, folder, seconds=seconds, seed=seed, budget=budget, on_step=advance)
     full, *others = result.runs
-    table = Table(title=f"Questions at the end of {seconds:g} s (right answers in green)", title_justify="left")
+    table = Table(title=f"Questions at the end of {seconds:g} s", title_justify="left", box=SIMPLE_HEAD)
     for column in ("moment", "question", "truth", *(run.policy for run in result.runs)):
         table.add_column(column)
     for number, asked in enumerate(full.asked):
@@ -157,8 +160,12 @@ def demo(
         shown = [f"[{'green' if a.right else 'red'}]{escape(a.answer)}[/]" for a in answers]
         table.add_row(moment, question.text, question.answer, *shown)
     out.print(table, soft_wrap=False)
-    summary = Table(title="Accuracy over all questions (a third, two thirds, end)", title_justify="left")
-    for column in ("policy", "colours of past events", "all kinds", "tokens held / seen", "KV bytes", "watched in"):
+    summary = Table(
+        title="Accuracy over all questions, asked at a third, at two thirds and at the end of the stream",
+        title_justify="left",
+        box=SIMPLE_HEAD,
+    )
+    for column in ("policy", "colours of past events", "all kinds", "tokens held / seen", "KV bytes"):
         summary.add_column(column)
     for run in result.runs:
         right, count = run.right_of("colour")
@@ -169,11 +176,11 @@ def demo(
             f"{all_right} of {all_count} = {all_right / max(all_count, 1):.2f}",
             f"{run.held} / {run.seen}",
             f"{run.kv_bytes:,}",
-            f"{run.watch_seconds:.0f} s",
         )
     out.print(summary, soft_wrap=False)
     out.print(f"Budget: {others[0].budget if others else full.budget} tokens; full is the reference without one.")
-    out.print(f"Video {result.video}, picture of what is held {result.picture}; {result.seconds:.0f} s in all.")
+    video, picture = escape(str(result.video)), escape(str(result.picture))
+    out.print(f"Video {video}, picture of what is held {picture}; {result.seconds:.0f} s in all.")
 
 
 @app.command()

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import copy
 import time as clock
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from longtake.backbones.backbone import Backbone, Cursor, Segment
 from longtake.engine import Engine
 from longtake.errors import LongtakeError
 from longtake.report.timeline import Mark, draw_timeline, held_share
+from longtake.schedule import Schedule
 from longtake.toy import Question, World, render
 from longtake.toy.shapes import COLOURS
+from longtake.video import Chunk, read_video
 
 POLICIES = ("deltas", "recency", "uniform", "random")
 KINDS = ("colour", "first", "last", "now")
@@ -45,7 +51,6 @@ class Run:
     held: int
     seen: int
     kv_bytes: int
-    watch_seconds: float
     shares: NDArray[np.float64]
 
     def right_of(self, kind: str | None = None) -> tuple[int, int]:
@@ -96,9 +101,9 @@ def run_demo(
     video = render(world, folder / "world.mp4")
     tell("rendering the world", 1.0)
     questions = [q for part in (1 / 3, 2 / 3, 1.0) for q in world.questions(int(seconds * part), KINDS)]
-    runs = [_watch(engine, video, world, questions, "full", None, tell)]
-    tokens = budget or runs[0].seen // SHARE
-    runs += [_watch(engine, video, world, questions, policy, tokens, tell) for policy in policies]
+    (full,) = _watch(engine, video, world, questions, ("full",), None, tell)
+    tokens = budget or full.seen // SHARE
+    runs = [full, *_watch(engine, video, world, questions, policies, tokens, tell)]
     strips = {f"{run.policy}\n{run.held} of {run.seen} tokens": run.shares for run in runs}
     marks = [Mark(e.start, e.end, f"{e.colour} {e.shape}", COLOURS[e.colour]) for e in world.events]
     title = f"What each policy still holds after {seconds:g} seconds"
@@ -111,23 +116,59 @@ def _watch(
     video: Path,
     world: World,
     questions: Sequence[Question],
-    policy: str,
+    policies: Sequence[str],
     budget: int | None,
     tell: Callable[[str, float], None],
-) -> Run:
-    step = f"watching with policy {policy}"
-    with engine.open(policy, budget) as session:
-        answers = session.watch(
-            video,
-            [(question.ask_time, question.text) for question in questions],
-            on_frame=lambda time: tell(step, time / world.seconds),
-        )
+) -> list[Run]:
+    """Watch the video once with a session per policy, in step, so that each chunk is decoded and encoded once."""
+    step = f"watching with {', '.join(policies)}"
+    shared = Engine(_encoding_once(engine.backbone))
+    ordered = sorted(questions, key=lambda question: question.ask_time)
+    schedule = Schedule((question.ask_time, question.text) for question in ordered)
+    with ExitStack() as stack:
+        sessions = [stack.enter_context(shared.open(policy, budget)) for policy in policies]
+        answers: list[list[str]] = [[] for _ in sessions]
+
+        def ask(due: Iterator[str]) -> None:
+            for text in due:
+                for session, said in zip(sessions, answers, strict=True):
+                    said.append(session.ask(text).text)
+
+        for frame in stack.enter_context(read_video(video, sessions[0].fps)):
+            ask(schedule.before(frame.time))
+            for session in sessions:
+                session.push(frame.image, frame.time)
+            tell(step, frame.time / world.seconds)
+        ask(schedule.rest())
         tell(step, 1.0)
-        # Sorting by time is stable on both sides, so that answers and questions pair up.
-        ordered = sorted(questions, key=lambda question: question.ask_time)
-        asked = tuple(Asked(q, a.text) for q, a in zip(ordered, answers, strict=True))
-        memory = session.memory
-        return Run(
-            policy, session.policy.budget, asked, memory.held, memory.seen, memory.kv_bytes,
-            session.watch_seconds, held_share(session),
-        )  # fmt: skip
+        return [
+            Run(
+                policy=session.policy.name,
+                budget=session.policy.budget,
+                asked=tuple(Asked(q, text) for q, text in zip(ordered, said, strict=True)),
+                held=session.memory.held,
+                seen=session.memory.seen,
+                kv_bytes=session.memory.kv_bytes,
+                shares=held_share(session),
+            )
+            for session, said in zip(sessions, answers, strict=True)
+        ]
+
+
+def _encoding_once(backbone: Backbone) -> Backbone:
+    """The same model for sessions that take the same frames in step: a chunk is encoded for the first of them."""
+    twin = copy.copy(backbone)
+    newest: dict[str, Any] = {}
+
+    def encode(chunk: Chunk, cursor: Cursor) -> Segment:
+        key = chunk.index, chunk.start, chunk.end, replace(cursor)
+        if newest.get("key") != key:
+            segment = backbone.encode(chunk, cursor)
+            newest.update(key=key, segment=segment, after=replace(cursor))
+        for field in fields(cursor):
+            setattr(cursor, field.name, getattr(newest["after"], field.name))
+        encoded: Segment = newest["segment"]
+        return encoded
+
+    twin.encode = encode  # type: ignore[method-assign]
+    return twin
