@@ -31,15 +31,14 @@ class Mark:
 
 
 def held_share(session: Session) -> NDArray[np.float64]:
-    """For each chunk of the stream so far, the share of its tokens still held, 0 to 1, mean over layers: [chunks].
+    """For each chunk of the stream so far, the share of its visual tokens still held, mean over layers: [chunks].
 
-    A chunk's own size is taken as the largest number of its tokens that any chunk of the stream has held
-    in a layer, since the ledger forgets what is gone; sizes differ by a token or two at most.
+    Visual tokens alone: their number is the same in every chunk of a stream, while timestamps grow by digits.
     """
     counts = np.stack(
         [
-            np.bincount(chunk[chunk >= 0], minlength=session.chunks)
-            for chunk in (ledger["chunk"].numpy() for ledger in session.memory.ledgers)
+            np.bincount(ledger["chunk"][ledger["patch"] >= 0].numpy(), minlength=session.chunks)
+            for ledger in session.memory.ledgers
         ]
     ).astype(np.float64)
     whole = counts.max(initial=1.0)
