@@ -28,6 +28,7 @@ from transformers import (
 
 from longtake.backbones.backbone import Backbone
 from longtake.backbones.load import adopt
+from models import enlarged
 from vocabulary import chat_template, tokenizer
 
 QWEN_VIDEO = "<|vision_start|><|video_pad|><|vision_end|>"
@@ -195,11 +196,7 @@ def stock_family(name: str) -> tuple[Any, Any]:
     config, processor = FAMILIES[name].build()
     torch.manual_seed(13)
     model = AutoModelForImageTextToText.from_config(AutoConfig.for_model(name, **config)).eval()
-    with torch.no_grad():
-        for key, weight in model.named_parameters():
-            if weight.ndim >= 2:
-                weight.mul_(10 if "embed_tokens" in key else 4)
-    return model, processor
+    return enlarged(model), processor
 
 
 @cache

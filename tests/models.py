@@ -23,6 +23,15 @@ HYBRID = ("linear_attention", "linear_attention", "full_attention", "linear_atte
 FULL_ONLY = ("full_attention", "full_attention")
 
 
+@torch.no_grad()
+def enlarged(model: Any) -> Any:
+    """The model with weights so large that positions, features and states all show in its logits."""
+    for name, weight in model.named_parameters():
+        if weight.ndim >= 2:
+            weight.mul_(10 if "embed_tokens" in name else 4)
+    return model
+
+
 @cache
 def stock(layers: tuple[str, ...] = HYBRID) -> tuple[Any, Any]:
     """(model, processor): random weights large enough that positions, features and states all matter."""
@@ -34,11 +43,7 @@ def stock(layers: tuple[str, ...] = HYBRID) -> tuple[Any, Any]:
     text.linear_num_key_heads, text.linear_num_value_heads = 2, 6
     torch.manual_seed(11)
     model = Qwen3_5ForConditionalGeneration(config).eval()
-    with torch.no_grad():
-        for name, weight in model.named_parameters():
-            if weight.ndim >= 2:
-                weight.mul_(10 if "embed_tokens" in name else 4)
-    return model, processor
+    return enlarged(model), processor
 
 
 @cache

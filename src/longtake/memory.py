@@ -186,13 +186,6 @@ class Memory:
         self._evictions += 1
         self._unsettled = None
 
-    def reindex(self, layer: int, rows: Tensor, position: Tensor) -> None:
-        """Move the keys of `rows` [n] in one attention layer to `position` [n, axes]; the ledger follows."""
-        ledger, slab = self.ledgers[layer], self.slabs[layer]
-        keys = slab.keys.index_select(2, rows.to(slab.keys.device))
-        slab.overwrite_keys(rows, self._rotation.move(keys, ledger["position"][rows], position))
-        ledger["position"][rows] = position
-
     def shift(self, amount: int) -> None:
         """Move everything held by `amount` positions on all axes, so that a stream's positions can stay small."""
         for slab in self.slabs:
