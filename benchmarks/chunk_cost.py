@@ -10,6 +10,7 @@ import torch
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer, LinearAttentionLayer
 
+from benchmarks.forward import bare, product_speed
 from benchmarks.real_shape import Shapes, Slice, build, chunk_flop, parameters, second
 from benchmarks.timing import Goal, Spread, Stopwatch, timed
 from longtake.backbones.backbone import Cursor, Segment
@@ -18,7 +19,8 @@ from longtake.kv import attention
 from longtake.kv.slab import SlabLayer
 from longtake.kv.states import StateCopy
 from longtake.memory import Memory
-from longtake.session import ROOM, Session
+from longtake.retention import ROOM
+from longtake.session import Session
 from longtake.video.chunker import Chunk
 
 WARM_UP = 2
@@ -152,10 +154,7 @@ class ChunkCost:
 
 def estimate_seconds(shapes: Shapes, layers: int, dtype: torch.dtype, rounds: int) -> float:
     """Roughly how long `measure` will take, from one matrix product of the model's own size on this machine."""
-    rows = torch.randn(shapes.chunk_tokens, shapes.hidden).to(dtype)
-    weight = torch.randn(shapes.hidden, shapes.intermediate).to(dtype)
-    seconds = min(timed(lambda: rows @ weight) for _ in range(3))
-    speed = 2.0 * rows.shape[0] * weight.numel() / max(seconds, 1e-6)
+    speed = product_speed(shapes.chunk_tokens, shapes.hidden, shapes.intermediate, dtype)
     # The rest of a forward (small kernels, attention) takes about as long again as a third of its products.
     chunk = 4 / 3 * chunk_flop(shapes, layers) / speed + 2e-3 * layers
     return 15.0 + parameters(shapes, layers) / 5e7 + ((rounds + WARM_UP) * ARMS + 3) * chunk
@@ -202,7 +201,7 @@ def measure(
             taken.update(watch.take())
 
         def forward(segment: Segment = segment, taken: dict[str, float] = taken) -> None:
-            taken["forward"] = _bare(memory, backbone, segment)[0]
+            taken["forward"] = bare(memory, backbone, segment)[0]
 
         def loop(segment: Segment = segment, taken: dict[str, float] = taken) -> None:
             plain.prepare()
@@ -274,24 +273,9 @@ def coming_chunk(backbone: Slice, session: Session, number: int) -> Segment:
     return backbone.noise(Chunk(second(number), number), cursor)
 
 
-def _bare(memory: Memory, backbone: Slice, segment: Segment) -> tuple[float, torch.Tensor]:
-    """Seconds and hidden states of the product's forward alone, which leaves the memory as it was.
-
-    Inside a checkpoint the memory takes no copy of the states.
-    """
-    checkpoint = memory.checkpoint()
-    try:
-        started = perf_counter()
-        with memory.appending(segment.rows) as cache:
-            hidden = backbone.forward(segment, cache)
-        return perf_counter() - started, hidden
-    finally:
-        memory.rollback(checkpoint)
-
-
 def _agreement(memory: Memory, backbone: Slice, plain: PlainLoop, segment: Segment) -> float:
     """That both do the same work: their results on equal caches."""
-    ours = _bare(memory, backbone, segment)[1]
+    ours = bare(memory, backbone, segment)[1]
     plain.prepare()
     theirs = plain.step(segment)
     plain.trim()

@@ -8,7 +8,6 @@ model; resident memory, slowing down, frames per second. Figures mean little whi
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from enum import StrEnum
 from typing import Annotated, Any
@@ -22,28 +21,18 @@ from rich.table import Table
 from benchmarks import chunk_cost, soak
 from benchmarks.chunk_cost import ChunkCost
 from benchmarks.machine import Machine, available_bytes
+from benchmarks.printing import GIB, Dtype, duration, figures, goals_table, heading, notes, shown
 from benchmarks.real_shape import PERIOD, QWEN35_9B, TINY, layers_that_fit, needed_bytes
 from benchmarks.soak import Soak
 from benchmarks.timing import Goal
 from longtake.backbones.backbone import Backbone
 from longtake.backbones.load import load
-from longtake.policies.registry import DEFAULT_BUDGET
-
-GIB = 2**30
+from longtake.policies.deltas import DeltaS
 
 
 class Part(StrEnum):
     SLICE = "slice"
     TOY = "toy"
-
-
-class Dtype(StrEnum):
-    FLOAT32 = "float32"
-    BFLOAT16 = "bfloat16"
-
-
-notes = Console(stderr=True, highlight=False)
-"""Progress and estimates; standard output has the results alone."""
 
 
 def run_slice(quick: bool, layers: int | None, dtype: torch.dtype, memory_gib: float | None, rounds: int) -> ChunkCost:
@@ -57,25 +46,25 @@ def run_slice(quick: bool, layers: int | None, dtype: torch.dtype, memory_gib: f
     seconds = chunk_cost.estimate_seconds(shapes, layers, dtype, rounds)
     notes.print(
         f"slice: {layers} layers of {shapes.name}, {needed / GIB:.1f} GiB of {limit / GIB:.1f} GiB allowed, "
-        f"{rounds} rounds; takes about {_duration(seconds)}."
+        f"{rounds} rounds; takes about {duration(seconds)}."
     )
     if needed > limit:
         notes.print(f"slice: more than --memory-gib allows; {PERIOD} layers are the least.", style="yellow")
     with Progress(console=notes, transient=True) as progress:
-        return chunk_cost.measure(shapes, layers, dtype, rounds, on_round=_shown(progress, "slice"))
+        return chunk_cost.measure(shapes, layers, dtype, rounds, on_round=shown(progress, "slice"))
 
 
 def run_toy(backbone: Backbone, budget: int, chunks: int, blocks: int, block: int = soak.BLOCK) -> Soak:
     """The toy part, with its estimate told beforehand."""
     seconds = soak.estimate_seconds(backbone, budget, chunks, blocks)
-    notes.print(f"toy: {chunks:,} chunks after a budget of {budget:,} is full; takes about {_duration(seconds)}.")
+    notes.print(f"toy: {chunks:,} chunks after a budget of {budget:,} is full; takes about {duration(seconds)}.")
     with Progress(console=notes, transient=True) as progress:
-        return soak.measure(backbone, budget, chunks, blocks, block=block, on_chunk=_shown(progress, "toy"))
+        return soak.measure(backbone, budget, chunks, blocks, block=block, on_chunk=shown(progress, "toy"))
 
 
 def slice_table(cost: ChunkCost) -> Table:
     """The slice's figures for reading."""
-    table = _table(
+    table = figures(
         f"One second of video ({cost.chunk_tokens} tokens) at {cost.held:,} tokens held\n"
         f"{cost.model}, {cost.dtype}, {cost.parameters / 1e9:.2f} billion weights, "
         f"{cost.step_ms.rounds} rounds, the three in turns"
@@ -110,7 +99,7 @@ def slice_table(cost: ChunkCost) -> Table:
 
 def toy_table(run: Soak) -> Table:
     """The toy's figures for reading."""
-    table = _table(
+    table = figures(
         f"{run.chunks:,} chunks of stream through {run.model} ({run.parameters / 1e6:.2f} million weights) "
         f"at {run.budget:,} tokens held, after the budget is full"
     )
@@ -126,21 +115,6 @@ def toy_table(run: Soak) -> Table:
     table.add_row("resident memory, MiB, along the soak", " ".join(f"{size / 2**20:.1f}" for size in run.resident))
     table.add_row("(most - least) / least", f"{run.growth_percent:.3f} %")
     table.add_row("last - first", f"{run.grown_kib:+,.0f} KiB")
-    return table
-
-
-def goals_table(goals: Sequence[Goal], quick: bool = False) -> Table:
-    """What was promised, and whether this run has it."""
-    table = Table(
-        title="Goals, at sizes for which they were not made" if quick else "Goals, by the medians",
-        title_justify="left",
-        title_style="bold",
-    )
-    table.add_column("goal")
-    table.add_column("found")
-    table.add_column("")
-    for goal in goals:
-        table.add_row(goal.promise, goal.found, "[green]met[/]" if goal.met else "[bold red]NOT met[/]")
     return table
 
 
@@ -165,7 +139,7 @@ def main(
     memory_gib: Annotated[float | None, typer.Option(help="For the slice; by default half of what is free.")] = None,
     rounds: Annotated[int, typer.Option(min=1, help="Of the slice.")] = 15,
     threads: Annotated[int | None, typer.Option(min=1, help="Torch threads of the slice.")] = None,
-    budget: Annotated[int, typer.Option(min=1, help="Of the toy.")] = DEFAULT_BUDGET,
+    budget: Annotated[int, typer.Option(min=1, help="Of the toy.")] = DeltaS.default_budget,
     soak_chunks: Annotated[int, typer.Option(min=20, help="Of the toy, once the budget is full.")] = 10_000,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON in place of tables.")] = False,
 ) -> None:
@@ -182,12 +156,7 @@ def main(
         print(json.dumps(report(machine, cost, run), indent=1))
         return
     console = Console(highlight=False)
-    console.print(
-        f"{machine.cpu}, {machine.cores} cores, {machine.torch_threads} torch threads, {machine.memory_gib} GiB; "
-        f"Python {machine.python}, torch {machine.torch}, transformers {machine.transformers}.\n"
-        "Medians, with the least and the largest in brackets."
-        + ("\nQuick run: sizes too small for the times to mean anything." if quick else "")
-    )
+    console.print(heading(machine, quick))
     goals: list[Goal] = []
     if cost is not None:
         console.print()
@@ -199,23 +168,6 @@ def main(
         goals += run.goals()
     console.print()
     console.print(goals_table(goals, quick))
-
-
-def _table(title: str) -> Table:
-    table = Table(title=title, title_justify="left", title_style="bold", show_header=False)
-    table.add_column(no_wrap=True)
-    table.add_column()
-    return table
-
-
-def _shown(progress: Progress, name: str) -> Callable[[int, int], None]:
-    """A callback that moves a bar of that name."""
-    task = progress.add_task(name)
-    return lambda done, of: progress.update(task, completed=done, total=of)
-
-
-def _duration(seconds: float) -> str:
-    return f"{seconds:.0f} seconds" if seconds < 90 else f"{seconds / 60:.0f} minutes"
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from longtake.backbones.backbone import Cursor, Segment
 from longtake.backbones.load import adopt
 from longtake.backbones.qwen3_5 import Qwen35
 from longtake.kv.slab import SlabLayer
-from longtake.session import ROOM
+from longtake.retention import ROOM
 from longtake.toy.model import build_config, build_processor
 from longtake.video.chunker import Chunk
 from longtake.video.frame import Frame

@@ -23,6 +23,7 @@ KEYS = {
     "question", "answer", "stream_time", "policy", "budget", "frames", "chunks", "tokens_held", "tokens_seen",
     "tokens_evicted", "kv_bytes", "state_bytes", "ttft_ms", "watch_s",
 }  # fmt: skip
+POSITIONS = {"reindex": "off", "compaction": "grid", "margin": 1024}
 CLIPS = sorted((Path(__file__).parents[1] / "../shared/clips").resolve().glob("*.[am][vp][i4]"))
 
 
@@ -54,7 +55,7 @@ def test_questions_are_answered_in_one_pass_at_their_times(clip: Path, world: Wo
         assert set(record) >= KEYS
         assert record["question"] == question.text
         assert record["stream_time"] == pytest.approx(min(question.ask_time, 39.5), abs=0.3)
-        assert record["policy_options"] == {"sinks": 4, "window": 1024, "spans": 4}
+        assert record["policy_options"] == {**POSITIONS, "sinks": 4, "window": 1024, "spans": 4}
     right = [r["answer"] == q.answer for r, q in zip(records, questions, strict=True)]
     assert sum(right) >= len(right) - 1
 
@@ -62,7 +63,7 @@ def test_questions_are_answered_in_one_pass_at_their_times(clip: Path, world: Wo
 def test_an_answer_in_words_shows_the_settings_that_ran(clip: Path) -> None:
     run = longtake("ask", clip, "what was shown first ?", "--budget", 80)
     assert run.returncode == 0, run.stderr
-    assert "policy deltas: budget 80, sinks 4, window 10, spans 4" in run.stdout
+    assert "policy deltas: budget 80, reindex off, sinks 4, window 10, spans 4" in run.stdout
     assert "what was shown first ?" in run.stdout
     assert "80 of" in run.stdout
     assert "mean nothing" in run.stderr
@@ -79,7 +80,7 @@ def test_a_time_past_the_end_is_answered_at_the_end_and_said_so(clip: Path) -> N
 
 def test_hyperparameters_are_options(clip: Path) -> None:
     run = longtake("ask", clip, "what is there now ?", "--budget", 90, "-o", "window=40", "-o", "spans=2", "--json")
-    assert json.loads(run.stdout)["policy_options"] == {"sinks": 4, "window": 40, "spans": 2}
+    assert json.loads(run.stdout)["policy_options"] == {**POSITIONS, "sinks": 4, "window": 40, "spans": 2}
 
 
 def test_a_budget_that_full_does_not_use_is_said(clip: Path) -> None:
@@ -100,12 +101,15 @@ def test_policies_are_listed_with_one_line_each() -> None:
         (("{folder}", "q ?"), "is a directory"),
         (("{text}", "q ?"), "not"),
         (("{sound}", "q ?"), "only audio"),
-        (("{clip}", "q ?", "--policy", "nope"), "there are deltas, full, recency, uniform, random"),
+        (
+            ("{clip}", "q ?", "--policy", "nope"),
+            "there are deltas, hermes, hermes-llava, hermes-qwen, full, recency, uniform, random",
+        ),
         (("{clip}", "q ?", "--model", "nope"), "give 'toy'"),
         (("{clip}", "q ?", "--budget", 7), "the least that works is"),
         (("{clip}", "q ?", "--budget", 0), "positive number of tokens"),
         (("{clip}", "q ?", "--option", "window"), "NAME=VALUE"),
-        (("{clip}", "q ?", "--option", "width=3"), "it has sinks, spans, window"),
+        (("{clip}", "q ?", "--option", "width=3"), "it has compaction, margin, reindex, sinks, spans, window"),
         (("{clip}", " "), "question is empty"),
         (("{clip}", "q ?", "r ?", "s ?", "--at", 1, "--at", 2), "3 questions and 2 times"),
         (("{clip}", "q ?", "--at", -1), "0 seconds or later"),

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 from transformers.cache_utils import Cache, LinearAttentionLayer
 
-from longtake.kv.ledger import Ledger, Rows
+from longtake.kv.ledger import Kind, Ledger, Rows
 from longtake.kv.moves import Moves
 from longtake.kv.rotary import KeyRotation
 from longtake.kv.slab import SlabLayer
@@ -20,14 +21,32 @@ FULL, LINEAR = "full_attention", "linear_attention"
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """Rows to keep: sorted row indices (int64), for all attention layers alike or one tensor per layer."""
+    """Which rows stay.
+
+    Attributes:
+        layers: sorted row indices (int64), for all attention layers alike or one tensor per layer.
+        folds: per layer the position [axes] of one summary token that takes the place of all that go (its value is
+            the mean of theirs, its key the mean of theirs moved to that position), or None to let them go.
+    """
 
     layers: tuple[Tensor, ...]
+    folds: tuple[Tensor | None, ...] = ()
 
     @classmethod
     def shared(cls, rows: Tensor) -> Keep:
         """The same rows in every attention layer."""
         return cls((rows,))
+
+
+@dataclass(frozen=True, slots=True)
+class _Summary:
+    """A summary token ([1, kv_heads, dim] each) and the row of an evicted token that it takes over."""
+
+    row: int
+    key: Tensor
+    value: Tensor
+    facts: Rows
+    index: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +56,7 @@ class Checkpoint:
     lengths: tuple[int, ...]
     states: StateCopy
     seen: int
+    next_index: int
     evictions: int
 
 
@@ -53,21 +73,34 @@ class Memory:
     """
 
     def __init__(self, layer_types: Sequence[str], axes: int, rotation: KeyRotation) -> None:
+        self._layer_types, self._axes, self._rotation = list(layer_types), axes, rotation
+        self._start()
+
+    def _start(self) -> None:
+        layer_types = self._layer_types
         self.slabs = [SlabLayer() for kind in layer_types if kind == FULL]
         """The attention layers, from the lowest up."""
         self.linear = [LinearAttentionLayer() for kind in layer_types if kind == LINEAR]
         slabs, linear = iter(self.slabs), iter(self.linear)
         self.cache = Cache(layers=[next(slabs) if kind == FULL else next(linear) for kind in layer_types])
-        self.ledgers: list[Ledger] = [Ledger(axes)] * len(self.slabs)
+        self.ledgers: list[Ledger] = [Ledger(self._axes)] * len(self.slabs)
         self.states_before = StateCopy()
         """The recurrent states as they were before the newest chunk."""
         self.seen = 0
         """Tokens that ever came in and were not rolled back."""
-        self._rotation = rotation
+        self.evictions = 0
+        """How often tokens were evicted."""
+        self.reindexed = 0
+        """After how many evictions positions were last changed."""
         self._bounded = False
-        self._evictions = 0
-        self._unsettled: list[Moves] | None = None
+        self._originals = False
+        self._next_index = 0  # the stream index of the next token; summaries take one, too
+        self._unsettled: list[tuple[Moves, _Summary | None]] | None = None
         self._open_checkpoints = 0
+
+    def release(self) -> None:
+        """Let go of everything: as new."""
+        self._start()
 
     # What is held -----------------------------------------------------------------------------------
 
@@ -86,6 +119,12 @@ class Memory:
     def held(self) -> int:
         """Tokens held by the attention layer that holds most."""
         return max(slab.length for slab in self.slabs)
+
+    @property
+    def evicted(self) -> int:
+        """Tokens of the stream that the fullest attention layer no longer holds; its summaries hold none."""
+        fullest = max(self.ledgers, key=len)
+        return self.seen - int((fullest["kind"] != int(Kind.SUMMARY)).sum())
 
     @property
     def kv_bytes(self) -> int:
@@ -108,11 +147,11 @@ class Memory:
 
     # Tokens come in ---------------------------------------------------------------------------------
 
-    def reserve(self, tokens: int) -> None:
-        """Make room for `tokens` tokens in all, in every attention layer, and from now on grow only by need."""
+    def reserve(self, tokens: Sequence[int]) -> None:
+        """Make room for so many tokens in each attention layer, and from now on grow only by need."""
         self._bounded = True
-        for slab in self.slabs:
-            slab.reserve(tokens)
+        for slab, count in zip(self.slabs, tokens, strict=True):
+            slab.reserve(count)
 
     @contextmanager
     def appending(self, rows: Rows) -> Iterator[Cache]:
@@ -139,8 +178,9 @@ class Memory:
             if grown != {len(rows)}:
                 raise RuntimeError(f"the forward appended {sorted(grown)} tokens, {len(rows)} were announced")
             for ledger in self._distinct(self.ledgers):
-                ledger.append(rows, self.seen)
+                ledger.append(rows, self._next_index)
             self.seen += len(rows)
+            self._next_index += len(rows)
         except BaseException:
             for slab, length in zip(self.slabs, lengths, strict=True):
                 slab.truncate(length)
@@ -155,6 +195,8 @@ class Memory:
     def evict(self, keep: Keep) -> None:
         """Drop all rows but those of `keep`, in place. Recurrent states cannot forget and stay as they are.
 
+        Where `keep` says so the rows dropped from a layer become one summary token, the newest one there.
+
         Raises:
             RuntimeError: inside a checkpoint, whose rollback would bring back other rows.
             ValueError: for rows that are unsorted, repeated or not there.
@@ -162,29 +204,65 @@ class Memory:
         if self._open_checkpoints:
             raise RuntimeError("eviction inside a checkpoint; roll back first")
         self.settle()
-        if len(keep.layers) > 1 and len(self._distinct(self.ledgers)) == 1:
+        shared = len(keep.layers) == 1 and not keep.folds
+        if not shared and len(self._distinct(self.ledgers)) == 1:
             self.ledgers = [self.ledgers[0].clone() for _ in self.slabs]
-        if len(keep.layers) == 1 and len(self._distinct(self.ledgers)) > 1:
+        if shared and len(self._distinct(self.ledgers)) > 1:
             raise ValueError("the attention layers hold different rows; say which to keep for each")
-        if len(keep.layers) == 1:
-            moves = [Moves.filling_holes(keep.layers[0], len(self.ledgers[0]))] * len(self.slabs)
-        else:
-            pairs = zip(keep.layers, self.ledgers, strict=True)
-            moves = [Moves.filling_holes(rows, len(ledger)) for rows, ledger in pairs]
-        self._unsettled = moves
+        layers = keep.layers * len(self.slabs) if len(keep.layers) == 1 else keep.layers
+        folds = keep.folds or (None,) * len(self.slabs)
+        steps: list[tuple[Moves, _Summary | None]] = []
+        for slab, ledger, rows, position in zip(self.slabs, self.ledgers, layers, folds, strict=True):
+            summary = None if position is None else self._summarize(slab, ledger, rows, position)
+            if summary is not None:
+                rows = torch.cat((rows, torch.tensor([summary.row]))).sort().values
+            steps.append(steps[-1] if shared and steps else (Moves.filling_holes(rows, len(ledger)), summary))
+        self._unsettled = steps
         self.settle()
 
     def settle(self) -> None:
-        """Carry out an eviction that an interrupt broke off: moves may be repeated. Else nothing."""
+        """Carry out an eviction that an interrupt broke off: what was done may be done again. Else nothing."""
         if self._unsettled is None:
             return
-        for slab, moves in zip(self.slabs, self._unsettled, strict=True):
-            slab.move(moves)
-        for ledger, moves in zip(self.ledgers, self._unsettled, strict=True):
+        for slab, (moves, summary) in zip(self.slabs, self._unsettled, strict=True):
+            if slab.length != moves.length:
+                if summary is not None:
+                    slab.overwrite(summary.row, summary.key, summary.value)
+                slab.move(moves)
+        for ledger, (moves, summary) in zip(self.ledgers, self._unsettled, strict=True):
             if len(ledger) != moves.length:
+                if summary is not None:
+                    ledger.replace(summary.row, summary.facts, summary.index)
                 ledger.move(moves)
-        self._evictions += 1
+        if any(summary is not None for _, summary in self._unsettled):
+            self._next_index += 1
+        self.evictions += 1
         self._unsettled = None
+
+    def _summarize(self, slab: SlabLayer, ledger: Ledger, keep: Tensor, position: Tensor) -> _Summary | None:
+        """One token for all rows that go, or None where that would be a token for one."""
+        going = torch.ones(len(ledger), dtype=torch.bool)
+        going[keep] = False
+        rows = torch.nonzero(going).squeeze(1)
+        if len(rows) < 2:
+            return None
+        there = rows.to(slab.keys.device)
+        moved = self._rotation.move(
+            slab.originals[:, :, there].float(), ledger["home"][rows], position.expand(len(rows), -1)
+        )
+        none = torch.tensor([-1])
+        facts = Rows(
+            position=position[None],
+            time=ledger["time"][rows].mean()[None],
+            chunk=none,
+            frame=none,
+            patch=none,
+            kind=torch.tensor([int(Kind.SUMMARY)]),
+        )
+        key, value = moved.mean(dim=2), slab.values[:, :, there].float().mean(dim=2)
+        return _Summary(int(rows[0]), key, value, facts, self._next_index)
+
+    # Tokens move ------------------------------------------------------------------------------------
 
     def shift(self, amount: int) -> None:
         """Move everything held by `amount` positions on all axes, so that a stream's positions can stay small."""
@@ -192,6 +270,49 @@ class Memory:
             slab.keys.copy_(self._rotation.shift(slab.keys, amount))
         for ledger in self._distinct(self.ledgers):
             ledger["position"].add_(amount)
+            if not self._originals:
+                ledger["home"].add_(amount)
+
+    def reindex(self, layers: Sequence[Tensor]) -> None:
+        """Put the rows at other positions [n, axes] (per layer, or one tensor for all), keys turned accordingly.
+
+        From the first time on each key is also held as it was computed, half as many bytes again, since moving a
+        moved key would round it twice. Doing the same again changes nothing.
+
+        Raises:
+            RuntimeError: inside a checkpoint.
+        """
+        if self._open_checkpoints:
+            raise RuntimeError("positions are changed inside a checkpoint; roll back first")
+        self.settle()
+        wanted = list(layers) * len(self.slabs) if len(layers) == 1 else list(layers)
+        self._originals = True
+        for slab, ledger, position in zip(self.slabs, self.ledgers, wanted, strict=True):
+            slab.keep_originals()
+            rows = torch.nonzero((position != ledger["position"]).any(dim=1)).squeeze(1)
+            there = rows.to(slab.keys.device)
+            slab.keys[:, :, there] = self._rotation.move(
+                slab.originals[:, :, there], ledger["home"][rows], position[rows]
+            )
+        for ledger, position in zip(self.ledgers, wanted, strict=True):
+            ledger["position"].copy_(position)
+        self.reindexed = self.evictions
+
+    @property
+    def reach(self) -> Tensor:
+        """The largest position held in any layer, on each axis: int64 [axes]."""
+        return torch.stack([ledger["position"].amax(dim=0) for ledger in self._distinct(self.ledgers)]).amax(dim=0)
+
+    @property
+    def span(self) -> int:
+        """From the smallest position held to the largest, over all layers and axes."""
+        low = min(int(ledger["position"].min()) for ledger in self._distinct(self.ledgers))
+        return int(self.reach.max()) - low
+
+    def per_layer(self, value: Callable[[Ledger], Tensor]) -> list[Tensor]:
+        """A value for each attention layer; layers that share a ledger share it."""
+        found = {id(ledger): value(ledger) for ledger in self._distinct(self.ledgers)}
+        return [found[id(ledger)] for ledger in self.ledgers]
 
     # Back to an earlier moment ----------------------------------------------------------------------
 
@@ -201,17 +322,19 @@ class Memory:
         states = StateCopy()
         states.save(self.linear)
         self._open_checkpoints += 1
-        return Checkpoint(tuple(slab.length for slab in self.slabs), states, self.seen, self._evictions)
+        return Checkpoint(
+            tuple(slab.length for slab in self.slabs), states, self.seen, self._next_index, self.evictions
+        )
 
     def rollback(self, checkpoint: Checkpoint) -> None:
         """Return to the checkpoint: as if nothing had been appended since."""
-        if checkpoint.evictions != self._evictions:
+        if checkpoint.evictions != self.evictions:
             raise RuntimeError("tokens were evicted since the checkpoint; it cannot be restored")
         for slab, ledger, length in zip(self.slabs, self.ledgers, checkpoint.lengths, strict=True):
             slab.truncate(length)
             ledger.truncate(length)
         checkpoint.states.restore(self.linear)
-        self.seen = checkpoint.seen
+        self.seen, self._next_index = checkpoint.seen, checkpoint.next_index
         self._open_checkpoints -= 1
 
     @staticmethod

@@ -6,7 +6,7 @@ import math
 import threading
 import time as clock
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from os import PathLike
@@ -20,17 +20,13 @@ from longtake.backbones.backbone import Backbone, Cursor, Segment
 from longtake.decoding import Spelling, greedy
 from longtake.errors import LongtakeError
 from longtake.policies.policy import Policy
+from longtake.retention import Retention
 from longtake.schedule import Schedule
 from longtake.video.chunker import Chunk, Chunker
 from longtake.video.frame import Frame
 from longtake.video.reader import VideoReader, read_video
 
 MAX_NEW_TOKENS = 64
-REBASE_AT = 1 << 16
-"""Positions from which a stream is moved back to zero. The library forms rotary angles in float32, whose error
-grows with the position (4e-3 here, 2e-2 at a million), and a stream of days would lose its neighbours' order."""
-ROOM = 256
-"""Tokens reserved above budget and chunk for a question and its answer; a longer one makes the slabs grow."""
 
 
 class Session:
@@ -70,7 +66,9 @@ class Session:
         self.fps = backbone.default_fps if fps is None else float(fps)
         if not (math.isfinite(self.fps) and self.fps > 0):
             raise LongtakeError(f"fps must be a positive number of frames per second, not {fps}.")
-        self.chunk_frames = chunk_frames or step * max(1, math.ceil(self.fps / step))
+        if chunk_frames is None:
+            chunk_frames = policy.chunk_frames() or step * max(1, math.ceil(self.fps / step))
+        self.chunk_frames = chunk_frames
         if self.chunk_frames % step or self.chunk_frames < 1:
             raise LongtakeError(f"A chunk of {backbone.name} takes a multiple of {step} frames, not {chunk_frames}.")
         self.backbone, self.policy = backbone, policy
@@ -79,7 +77,6 @@ class Session:
         """Seconds spent on taking frames in, decoding of the source included."""
         self._chunker = Chunker(self.chunk_frames)
         self._chunks = 0
-        self._due: int | None = None  # a chunk that came in and on which the policy has not decided yet
         self._visual_tokens: int | None = None
         self._closed = False
         self._busy = threading.Lock()
@@ -89,11 +86,10 @@ class Session:
         if frame_pixels is not None:
             backbone.check_frame_pixels(frame_pixels)
             self._cursor.frame_pixels = frame_pixels
+        self._retention = Retention(backbone, policy, self.memory, lambda: self._cursor)
         with self._device_lock:
-            opening = backbone.opening(self._cursor)
-            self._prefill(opening)
-            policy.begin(self.memory)
-        self._opening_tokens = len(opening)
+            self._prefill(backbone.opening(self._cursor))
+            self._retention.begin()
 
     # Frames -----------------------------------------------------------------------------------------
 
@@ -196,7 +192,7 @@ class Session:
     @property
     def tokens_evicted(self) -> int:
         """Tokens of the stream that the fullest attention layer no longer holds."""
-        return self.memory.seen - self.memory.held
+        return self.memory.evicted
 
     # Questions --------------------------------------------------------------------------------------
 
@@ -231,11 +227,20 @@ class Session:
             finally:
                 self.memory.rollback(checkpoint)
 
+    def attention(self, texts: Sequence[str]) -> list[list[torch.Tensor]]:
+        """Where texts look in what is held, each for itself: for each attention layer and text [rows held] float32.
+
+        As `Probe.attention`; the columns are the rows of the layers' ledgers. The texts are forgotten again.
+        """
+        with self._ready(), self._device_lock:
+            probe = self._retention.probe
+            return probe.attention([probe.ids(text) for text in texts])
+
     def close(self) -> None:
         """Free the stream's memory. Closing twice is fine; a closed session takes no frames and no questions."""
         with self._ready(closing=True):
             self._closed = True
-            self.memory = self.backbone.memory()
+            self.memory.release()
 
     def __enter__(self) -> Session:
         return self
@@ -262,26 +267,10 @@ class Session:
             segment = self.backbone.encode(chunk, cursor)
             if self._chunks == 0:
                 self._visual_tokens = int(segment.rows.patch.max()) + 1
-                self.policy.check(len(segment), self._opening_tokens)
-                if self.policy.budget is not None:
-                    self.memory.reserve(self.policy.budget + len(segment) + ROOM)
+                self._retention.prepare(len(segment))
             self._prefill(segment)
-            self._cursor, self._chunks, self._due = cursor, chunk.index + 1, chunk.index
-            self._decide()
-
-    def _decide(self) -> None:
-        """Let the policy look at the chunk that came in. Runs again if an interrupt broke it off."""
-        if self._due is None:
-            return
-        self.policy.observe(self.memory, self._due)
-        keep = self.policy.keep(self.memory)
-        if keep is not None:
-            self.memory.evict(keep)
-        self._due = None
-        if self._cursor.reach > REBASE_AT:
-            amount = -self._cursor.reach
-            self.memory.shift(amount)
-            self.backbone.shift(self._cursor, amount)
+            self._cursor, self._chunks = cursor, chunk.index + 1
+            self._retention.decide(chunk.index)
 
     def _prefill(self, segment: Segment) -> torch.Tensor:
         with self.memory.appending(segment.rows) as cache:
@@ -301,7 +290,7 @@ class Session:
         asked = clock.perf_counter()
         with self._ready():
             backbone, memory = self.backbone, self.memory
-            held, seen, kv_bytes = memory.held, memory.seen, memory.kv_bytes
+            held, seen, evicted, kv_bytes = memory.held, memory.seen, memory.evicted, memory.kv_bytes
             checkpoint, cursor = memory.checkpoint(), replace(self._cursor)
             spelling = Spelling(backbone.words)
 
@@ -317,6 +306,7 @@ class Session:
                 yield from filter(None, [spelling.rest()])
             finally:
                 memory.rollback(checkpoint)
+            self.policy.answered(question, spelling.text.strip())
         yield Answer(
             question=question,
             text=spelling.text.strip(),
@@ -331,7 +321,7 @@ class Session:
             chunks=self._chunks,
             tokens_held=held,
             tokens_seen=seen,
-            tokens_evicted=seen - held,
+            tokens_evicted=evicted,
             kv_bytes=kv_bytes,
             state_bytes=memory.state_bytes,
             watch_seconds=self.watch_seconds,
@@ -347,8 +337,8 @@ class Session:
             try:
                 if self._closed and not closing:
                     raise LongtakeError("The session is closed; open another one.")
-                self.memory.settle()
-                self._decide()
+                with self._device_lock:
+                    self._retention.decide()
                 yield
             finally:
                 self._owner = None

@@ -118,7 +118,7 @@ def test_a_vision_tower_with_the_text_models_attention_is_refused(family: str) -
 
 
 def test_positions_moved_back_to_zero_change_nothing(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("longtake.session.REBASE_AT", 40)
+    monkeypatch.setattr("longtake.retention.REBASE_AT", 40)
     backbone, frames = family_backbone(family), noise(12, seed=72)
     session = Engine(backbone).open("full", chunk_frames=3)
     for i, frame in enumerate(frames):

@@ -287,7 +287,7 @@ def moved_stream_answers_the_same(name: str) -> None:
     for i, frame in enumerate(noise(16, seed=73)):
         plain.push(frame, i * 0.5)
         with pytest.MonkeyPatch.context() as low:
-            low.setattr("longtake.session.REBASE_AT", 8)
+            low.setattr("longtake.retention.REBASE_AT", 8)
             moved.push(frame, i * 0.5)
     assert moved._cursor.position < plain._cursor.position
     assert torch.allclose(moved.logits(QUESTION), plain.logits(QUESTION), atol=2e-4)

@@ -13,6 +13,7 @@ import torch
 from benchmarks import chunk_cost, core, soak
 from benchmarks.chunk_cost import ChunkCost
 from benchmarks.machine import Machine, available_bytes, resident_bytes
+from benchmarks.printing import goals_table
 from benchmarks.real_shape import PERIOD, QWEN35_9B, TINY, layers_that_fit, needed_bytes, parameters
 from benchmarks.soak import Soak
 from benchmarks.timing import Spread, Stopwatch
@@ -101,7 +102,7 @@ def test_report_is_plain_json_and_tables_print(run: Soak, cost: ChunkCost) -> No
     assert told["machine"]["torch"] == torch.__version__
     assert core.slice_table(cost).row_count > 10
     assert core.toy_table(run).row_count > 5
-    assert core.goals_table(cost.goals() + run.goals()).row_count == 6
+    assert goals_table(cost.goals() + run.goals()).row_count == 6
     assert set(core.report(Machine.here(), None, run)) == {"machine", "toy"}
 
 

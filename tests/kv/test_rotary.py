@@ -12,7 +12,7 @@ from transformers import Qwen2Config, Qwen3_5TextConfig
 from transformers.models.qwen2.modeling_qwen2 import Qwen2RotaryEmbedding, apply_rotary_pos_emb
 from transformers.models.qwen3_5.modeling_qwen3_5 import Qwen3_5TextRotaryEmbedding
 
-import longtake.session
+import longtake.retention
 from longtake.engine import Engine
 from longtake.kv.rotary import KeyRotation
 from longtake.session import Session
@@ -101,7 +101,7 @@ def streamed(policy: str, count: int) -> Session:
 def test_a_stream_that_is_moved_back_to_zero_answers_the_same(policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rebased after every few chunks, as days of streaming would. Seen to fail when the cursor is not moved along."""
     expected = streamed(policy, 60)
-    monkeypatch.setattr(longtake.session, "REBASE_AT", 40)
+    monkeypatch.setattr(longtake.retention, "REBASE_AT", 40)
     rebased = streamed(policy, 60)
     assert rebased._cursor.position <= 40 + 20 < expected._cursor.position
     assert torch.equal(rebased.memory.ledger["index"], expected.memory.ledger["index"])
@@ -127,6 +127,6 @@ def test_far_positions_without_rebasing_would_be_wrong() -> None:
     for i, frame in enumerate(noise(12, seed=34)):
         for session in (near, far):
             session.push(frame, i * 0.5)
-            session._due = None
+            session._retention._due = None
     assert far._cursor.position < 1000, "the first chunk moved the stream back"
     assert not torch.allclose(near.logits(QUESTION), far.logits(QUESTION), atol=2e-4), "but the opening was far out"

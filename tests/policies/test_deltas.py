@@ -120,12 +120,12 @@ def test_the_least_budget_is_the_least(options: dict[str, int], chunk: int) -> N
         assert policy.window is not None
         return budget >= policy.sinks + policy.window + chunk
 
-    least = DeltaS(budget=500, **options).least_budget(chunk, 3)
+    least = DeltaS(budget=500, **options).least_budget(chunk, 3, 2)
     assert works(least)
     assert not works(least - 1)
     with pytest.raises(LongtakeError, match=f"the least that works is {least}"):
-        DeltaS(budget=least - 1, **options).check(chunk, 3)
-    DeltaS(budget=least, **options).check(chunk, 3)
+        DeltaS(budget=least - 1, **options).check(chunk, 3, 2)
+    DeltaS(budget=least, **options).check(chunk, 3, 2)
 
 
 @pytest.mark.parametrize("options", [{"sinks": -1}, {"window": -1}, {"spans": 0}])

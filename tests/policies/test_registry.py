@@ -12,11 +12,15 @@ from longtake.policies.registry import POLICIES, make_policy
 
 
 def test_every_policy_has_a_name_and_one_line() -> None:
-    assert set(POLICIES) == {"deltas", "full", "recency", "uniform", "random"}
+    assert set(POLICIES) == {
+        "deltas",
+        *("hermes", "hermes-llava", "hermes-qwen"),
+        *("full", "recency", "uniform", "random"),
+    }
     for name, policy in POLICIES.items():
         assert policy.name == name
-        assert policy.summary
-        assert "\n" not in policy.summary
+        assert policy.line
+        assert "\n" not in policy.line
 
 
 def test_options_given_as_text_are_read_as_numbers() -> None:
@@ -27,10 +31,10 @@ def test_options_given_as_text_are_read_as_numbers() -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("nope",), "there are deltas, full, recency, uniform, random"),
+        (("nope",), "there are deltas, hermes, hermes-llava, hermes-qwen, full, recency, uniform, random"),
         (("deltas", 0), "positive number of tokens"),
-        (("deltas", 100, {"windows": 3}), "it has sinks, spans, window"),
-        (("full", None, {"sinks": 3}), "it has none"),
+        (("deltas", 100, {"windows": 3}), "it has compaction, margin, reindex, sinks, spans, window"),
+        (("full", None, {"sinks": 3}), "it has compaction, margin, reindex"),
         (("deltas", 100, {"window": "wide"}), "takes a number"),
         (("recency", 100, {"sinks": -2}), "0 or more"),
     ],

@@ -18,7 +18,7 @@ from longtake.toy.language_stage import CURRICULUM, Progress, draw_stream, train
 from longtake.toy.model import build_model
 from longtake.toy.script import Script
 from longtake.toy.shapes import SHAPES
-from longtake.toy.streams import ChunkPool, encode_pool, pick_questions
+from longtake.toy.streams import ChunkPool, by_colour, encode_pool, pick_questions
 from longtake.toy.vision_stage import train_vision, vision_accuracy
 from longtake.toy.world import Question, World
 
@@ -60,9 +60,9 @@ def test_language_steps_reduce_the_loss_and_go_on_where_they_stopped(
             snapshot["state"] = torch.load(_saved(state), weights_only=True)
 
     with fast_training():
-        train_language(model, script, pool, 12, 0, report, state)
+        train_language(model, script, pool, 24, 0, report, state)
         resumed.load_state_dict(snapshot["model"])
-        train_language(resumed, script, pool, 12, 0, lambda _: None, snapshot["state"])
+        train_language(resumed, script, pool, 24, 0, lambda _: None, snapshot["state"])
     assert np.mean(losses[-3:]) < 0.9 * np.mean(losses[:3])
     for ours, theirs in zip(model.parameters(), resumed.parameters(), strict=True):
         assert torch.allclose(ours, theirs, atol=1e-6)
@@ -86,9 +86,35 @@ def test_streams_are_drawn_the_same_from_the_same_generator(script: Script, pool
 def test_questions_of_one_stream_do_not_give_each_other_away() -> None:
     rng = np.random.default_rng(0)
     for seed in range(30):
-        picked: list[Question] = pick_questions(World(seed, 60, 12).questions(60), 12, 1.0, rng)
+        picked: list[Question] = pick_questions(World(seed, 60, 12).questions(60), 12, 4, 1, rng)
         named = [word for question in picked for word in question.text.split() if word in SHAPES]
         assert len(named) == len(set(named))
+
+
+def test_whether_a_shape_was_seen_is_a_fair_coin_and_absent_shapes_have_no_colour() -> None:
+    """An answer that could be guessed from how often it is right would be learned in place of the question."""
+    rng = np.random.default_rng(0)
+    answers: list[str] = []
+    for seed in range(300):
+        world = World(seed, 60, 6)
+        shown = {event.shape for event in world.events}
+        picked = pick_questions(world.questions(60), 12, 3, 1, rng)
+        answers += [question.answer for question in picked if question.kind == "seen"]
+        absent = [question for question in picked if question.kind == "absent"]
+        assert [question.answer for question in absent] == ["nothing"]
+        assert not shown & set(absent[0].text.split())
+    assert 0.45 < answers.count("yes") / len(answers) < 0.55
+
+
+def test_the_first_grades_answer_whether_a_shape_was_seen_by_its_colour() -> None:
+    world = World(3, 60, 6)
+    colours = {event.shape: event.colour for event in world.events}
+    for question in world.questions(60, ["seen"]):
+        shape = next(word for word in question.text.split() if word in SHAPES)
+        named = by_colour(question, world)
+        assert named.answer == colours.get(shape, "nothing")
+        assert named.kind == ("named" if shape in colours else "unnamed")
+        assert named.text == question.text
 
 
 def test_separation_is_the_area_under_the_curve() -> None:

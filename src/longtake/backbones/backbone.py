@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import torch
@@ -15,6 +15,7 @@ from longtake.backbones.kernels import linear_attention_kernels
 from longtake.backbones.prompt import Prompt
 from longtake.errors import LongtakeError
 from longtake.kv.ledger import Kind, Rows
+from longtake.kv.reading import Reading
 from longtake.kv.rotary import KeyRotation
 from longtake.memory import FULL, LINEAR, Memory
 from longtake.video.chunker import Chunk
@@ -65,6 +66,10 @@ class Segment:
 
     def __len__(self) -> int:
         return len(self.rows)
+
+    def reading(self, reading: Reading) -> Segment:
+        """The same, for a forward that also records where prompts look."""
+        return replace(self, extras={**self.extras, "reading": reading})
 
 
 class Backbone(ABC):
@@ -138,6 +143,10 @@ class Backbone(ABC):
         """Move the cursor's positions, as `Memory.shift` moves what is held."""
         cursor.position += amount
 
+    def resume(self, cursor: Cursor, reach: Tensor) -> None:
+        """Go on right after the largest positions [axes] that are held, once tokens were moved or summed up."""
+        cursor.position = int(reach.max()) + 1
+
     def text(self, ids: Sequence[int], cursor: Cursor, kind: Kind = Kind.TEXT) -> Segment:
         """Plain tokens, one position each on every axis. Advances the cursor."""
         count = len(ids)
@@ -199,16 +208,38 @@ class Backbone(ABC):
     @torch.no_grad()
     def forward(self, segment: Segment, cache: Cache) -> Tensor:
         """Run the language model on a segment, appending to the cache. Returns hidden states [1, n, hidden]."""
-        positions = segment.rows.position.T[:, None].to(self.device)  # [axes, 1, n]
         output = self.language_model(
             inputs_embeds=segment.embeddings,
-            position_ids=positions if self.axes > 1 else positions[0],
+            position_ids=self._position_ids(segment),
             cache=cache,
             use_cache=True,
             **segment.extras,
         )
         hidden: Tensor = output.last_hidden_state
         return hidden
+
+    @torch.no_grad()
+    def look(self, segment: Segment, cache: Cache) -> None:
+        """Run each attention layer by itself on the segment's embeddings, appending to the cache.
+
+        No layer sees what those below it made of the prompt; only a `Reading` has use for this.
+        """
+        hidden = segment.embeddings
+        turned = self.language_model.rotary_emb(hidden, self._position_ids(segment))
+        for layer, kind in zip(self.language_model.layers, self.layer_types, strict=True):
+            if kind == FULL:
+                layer.self_attn(
+                    hidden_states=layer.input_layernorm(hidden),
+                    position_embeddings=turned,
+                    attention_mask=None,
+                    cache=cache,
+                    **segment.extras,
+                )
+
+    def _position_ids(self, segment: Segment) -> Tensor:
+        """[axes, 1, n], or [1, n] where there is one axis."""
+        positions = segment.rows.position.T[:, None].to(self.device)
+        return positions if self.axes > 1 else positions[0]
 
     @torch.no_grad()
     def logits(self, hidden: Tensor) -> Tensor:
@@ -219,6 +250,21 @@ class Backbone(ABC):
     @property
     def has_recurrent_states(self) -> bool:
         return LINEAR in self.layer_types
+
+    @property
+    def longest(self) -> int:
+        """Positions that the model was trained for (`max_position_embeddings`)."""
+        return int(self.text_config.max_position_embeddings)
+
+    @property
+    def advancing_axes(self) -> Sequence[int]:
+        """Position axes on which the stream advances; on others every grid begins anew."""
+        return range(self.axes)
+
+    @property
+    def attention_layers(self) -> list[int]:
+        """Decoder layers that hold keys and values, by number."""
+        return [number for number, kind in enumerate(self.layer_types) if kind == FULL]
 
     @property
     def pixels_per_token(self) -> int | None:

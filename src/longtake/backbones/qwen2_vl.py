@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -24,12 +25,16 @@ class GridCursor(Cursor):
     """A cursor that also knows where the video began, since every grid is placed from there.
 
     Attributes:
-        origin: position of the first visual token.
+        origin: position of the first visual token, where the rows and columns of each grid begin.
+        time_origin: temporal position from which grids are counted; apart from `origin` once tokens were moved.
+        newest: temporal position of the newest grid.
         start_time: seconds of the first frame.
         largest: largest position of a visual token so far, on any axis.
     """
 
     origin: int = 0
+    time_origin: int = 0
+    newest: int = 0
     start_time: float = 0.0
     largest: int = -1
 
@@ -78,7 +83,21 @@ class Qwen2VL(Backbone):
         assert isinstance(cursor, GridCursor)
         super().shift(cursor, amount)
         cursor.origin += amount
+        cursor.time_origin += amount
+        cursor.newest += amount
         cursor.largest += amount
+
+    def resume(self, cursor: Cursor, reach: Tensor) -> None:
+        """The next grid is as far from the latest time held as it would have been from the newest grid."""
+        assert isinstance(cursor, GridCursor)
+        cursor.time_origin += int(reach[0]) - cursor.newest
+        cursor.newest, cursor.largest = int(reach[0]), int(reach.max())
+        if self.text_positions == "reference":
+            cursor.position = cursor.largest + 1
+
+    @property
+    def advancing_axes(self) -> Sequence[int]:
+        return (0,)
 
     def fit(self, height: int, width: int, frame_pixels: int = FRAME_PIXELS) -> tuple[int, int]:
         """One frame is fitted, by the checkpoint's own rule, into the lower of its limit and `frame_pixels`."""
@@ -101,7 +120,8 @@ class Qwen2VL(Backbone):
         frames, video = chunk.frames, self.processor.video_processor
         size = self.begin_chunk(chunk, cursor)
         if cursor.frames == 0:
-            cursor.origin, cursor.start_time = cursor.position, frames[0].time
+            cursor.origin = cursor.time_origin = cursor.position
+            cursor.start_time = frames[0].time
         inputs = video(
             videos=[resized(chunk, size, video)],
             do_sample_frames=False,
@@ -136,7 +156,9 @@ class Qwen2VL(Backbone):
         times = torch.tensor([frame.time for frame in chunk.frames], dtype=torch.float64)
         number = cursor.frames // self.frames_per_step + step
         temporal = self._temporal(number, times[first] - cursor.start_time)
-        position = cursor.origin + torch.stack((temporal, row, column), dim=1)
+        place = torch.stack((temporal, row, column), dim=1)
+        position = place + torch.tensor([cursor.time_origin, cursor.origin, cursor.origin])
+        cursor.newest = int(position[:, 0].max())
         cursor.largest = max(cursor.largest, int(position.max()))
         resume = {"reference": cursor.largest + 1, "hf": cursor.origin + max(height, width)}
         cursor.position = resume[self.text_positions]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 from torch.nn.attention.bias import causal_lower_right
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
+
+from longtake.kv.reading import Reading
 
 NAME = "longtake"
 """The name under which the function is registered with the library."""
@@ -22,6 +24,7 @@ def attend(
     attention_mask: Tensor | None,
     scaling: float | None = None,
     dropout: float = 0.0,
+    reading: Reading | None = None,
     **_: Any,
 ) -> tuple[Tensor, None]:
     """Softmax attention of the newest Q rows over all K rows held, causal among the newest.
@@ -32,6 +35,7 @@ def attend(
 
     Args:
         query: [1, heads, Q, dim]. key, value: [1, kv_heads, K, dim], K >= Q, keys already rotated.
+        reading: records where packed prompts look, and has its own rule of which of the newest rows see each other.
 
     Returns:
         ([1, Q, heads, dim], None), as the library expects.
@@ -52,7 +56,9 @@ def attend(
         raise ValueError("dropout in attention is for training; put the model into eval mode")
     grouped = query.shape[1] != key.shape[1]
     rows, held = query.shape[2], key.shape[2]
-    if grouped and rows < held and query.device.type == "cpu":
+    if reading is not None:
+        output = reading.attend(cast(int, module.layer_idx), query, key, value, scaling)
+    elif grouped and rows < held and query.device.type == "cpu":
         output = _attend_grouped(query, key, value, scaling)
     else:
         output = scaled_dot_product_attention(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -43,19 +44,25 @@ class Rows:
     def __len__(self) -> int:
         return len(self.kind)
 
+    @classmethod
+    def joined(cls, parts: Sequence[Rows]) -> Rows:
+        """The rows of several segments, one after the other."""
+        return cls(*(torch.cat([getattr(part, name) for part in parts]) for name in cls.__slots__))
+
 
 class Ledger:
     """A table on the CPU with a row per cached token, and score columns that policies add.
 
     Besides the facts of `Rows` there is `index`, the token's place in the stream (0, 1, 2, ...): rows are
-    not kept in the order of time, `index` tells it. `ledger["time"]` is a live view of the rows held.
+    not kept in the order of time, `index` tells it. `home` [n, axes] is the position at which the original key was
+    computed, `position` where its key stands now. `ledger["time"]` is a live view of the rows held.
     """
 
     def __init__(self, axes: int) -> None:
         self.length = 0
         self._capacity = 0
         self._columns: dict[str, Tensor] = {
-            "position": torch.empty((0, axes), dtype=torch.int64),
+            **{name: torch.empty((0, axes), dtype=torch.int64) for name in ("position", "home")},
             "time": torch.empty(0, dtype=torch.float64),
             **{name: torch.empty(0, dtype=torch.int64) for name in ("index", "chunk", "frame", "patch", "kind")},
         }
@@ -76,6 +83,7 @@ class Ledger:
         self._grow(start + count)
         for name in Rows.__slots__:
             self._columns[name][start : start + count] = getattr(rows, name)
+        self._columns["home"][start : start + count] = rows.position
         self._columns["index"][start : start + count] = torch.arange(first_index, first_index + count)
         for name, default in self._defaults.items():
             self._columns[name][start : start + count] = default
@@ -91,6 +99,15 @@ class Ledger:
         for column in self._columns.values():
             column[moves.target] = column[moves.source]
         self.length = moves.length
+
+    def replace(self, row: int, facts: Rows, index: int) -> None:
+        """Put another token's facts (of one row) in the place of a row; its scores are the defaults."""
+        for name in Rows.__slots__:
+            self._columns[name][row] = getattr(facts, name)[0]
+        self._columns["home"][row] = facts.position[0]
+        self._columns["index"][row] = index
+        for name, default in self._defaults.items():
+            self._columns[name][row] = default
 
     def truncate(self, length: int) -> None:
         """Forget the rows from `length` on."""

@@ -12,11 +12,12 @@ from longtake.kv.moves import Moves
 
 
 class SlabLayer(CacheLayerMixin):
-    """Keys and values of one attention layer, in two slabs of fixed capacity.
+    """Keys and values of one attention layer, in slabs of fixed capacity.
 
     `keys` and `values` are live views [1, kv_heads, length, dim] of the slabs: clone what you store.
     Rows need not lie in the order of time: attention reads the position from the (rotated) key, and the
     ledger knows when each row arrived. Only rows appended by the running forward lie at the end, in order.
+    Keys that are to move keep their original beside them in a third slab, so that every move starts from it.
 
     Args:
         capacity: rows to allocate at the first update.
@@ -31,12 +32,15 @@ class SlabLayer(CacheLayerMixin):
         self.length = 0
         self.keys: Tensor
         self.values: Tensor
-        self._slabs: tuple[Tensor, Tensor] | None = None
+        self._slabs: list[Tensor] = []  # keys, values and, if they are kept, original keys
+        self._originals = False
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
         """Allocate both slabs in the shape, dtype and device of the first states [1, kv_heads, n, dim]."""
         self.dtype, self.device = key_states.dtype, key_states.device
-        self._slabs = (self._allocate(key_states), self._allocate(value_states))
+        self._slabs = [self._allocate(key_states), self._allocate(value_states)]
+        if self._originals:
+            self._slabs.append(self._allocate(key_states))
         self.is_initialized = True
         self._refresh()
 
@@ -55,10 +59,9 @@ class SlabLayer(CacheLayerMixin):
                 f"slab holds {self.length} of {self.capacity} rows and cannot take "
                 f"{key_states.shape[2]} more; reserve room before the forward"
             )
-        if self._slabs is None:
+        if not self._slabs:
             self.lazy_initialization(key_states, value_states)
-        assert self._slabs is not None
-        for slab, states in zip(self._slabs, (key_states, value_states), strict=True):
+        for slab, states in zip(self._slabs, (key_states, value_states, key_states), strict=False):
             slab[:, :, self.length : end].copy_(states)
         self.truncate(end)
         return self.keys, self.values
@@ -68,16 +71,27 @@ class SlabLayer(CacheLayerMixin):
         if capacity <= self.capacity:
             return
         self.capacity = capacity
-        if self._slabs is not None:
-            old_keys, old_values = self.keys, self.values
-            self._slabs = (self._allocate(old_keys), self._allocate(old_values))
-            for slab, held in zip(self._slabs, (old_keys, old_values), strict=True):
-                slab[:, :, : self.length].copy_(held)
-            self._refresh()
+        larger = [self._allocate(slab) for slab in self._slabs]
+        for slab, old in zip(larger, self._slabs, strict=True):
+            slab[:, :, : self.length].copy_(old[:, :, : self.length])
+        self._slabs = larger
+        self._refresh()
+
+    def keep_originals(self) -> None:
+        """From now on hold each key also as it was computed (or as it is now, for the rows held)."""
+        if not self._originals:
+            self._originals = True
+            if self._slabs:
+                self._slabs.append(self._slabs[0].clone())
+
+    @property
+    def originals(self) -> Tensor:
+        """Keys as they were computed, a live view like `keys`; `keys` itself where none are kept."""
+        return self._slabs[2][:, :, : self.length] if self._originals and self._slabs else self.keys
 
     def move(self, moves: Moves) -> None:
         """Evict: copy the surviving tail rows into the holes and cut. Applying it twice changes nothing."""
-        if self._slabs is not None and len(moves.source):
+        if self._slabs and len(moves.source):
             source = moves.source.to(self._slabs[0].device)
             target = moves.target.to(self._slabs[0].device)
             for slab in self._slabs:
@@ -89,10 +103,10 @@ class SlabLayer(CacheLayerMixin):
         self.length = length
         self._refresh()
 
-    def overwrite_keys(self, rows: Tensor, keys: Tensor) -> None:
-        """Replace the keys of some rows [n] by `keys` [1, kv_heads, n, dim], e.g. after a rotation."""
-        assert self._slabs is not None
-        self._slabs[0].index_copy_(2, rows.to(self._slabs[0].device), keys)
+    def overwrite(self, row: int, key: Tensor, value: Tensor) -> None:
+        """Put another token, [1, kv_heads, dim] each, in the place of a row."""
+        for slab, state in zip(self._slabs, (key, value, key), strict=False):
+            slab[:, :, row].copy_(state)
 
     def reset(self) -> None:
         self.truncate(0)
@@ -114,18 +128,16 @@ class SlabLayer(CacheLayerMixin):
 
     @property
     def bytes_held(self) -> int:
-        """Bytes of the rows held: length x kv_heads x dim x 2 x element size."""
+        """Bytes of the rows held: length x kv_heads x dim x 2 x element size (x 3 with original keys)."""
         return self.length * self._bytes_per_row
 
     @property
     def bytes_reserved(self) -> int:
-        """Bytes of the two slabs, filled or not."""
-        return 0 if self._slabs is None else self.capacity * self._bytes_per_row
+        """Bytes of the slabs, filled or not."""
+        return self.capacity * self._bytes_per_row
 
     @property
     def _bytes_per_row(self) -> int:
-        if self._slabs is None:
-            return 0
         return sum(slab.shape[1] * slab.shape[3] * slab.element_size() for slab in self._slabs)
 
     def _allocate(self, like: Tensor) -> Tensor:
@@ -133,5 +145,5 @@ class SlabLayer(CacheLayerMixin):
         return torch.empty((1, heads, self.capacity, dim), dtype=like.dtype, device=like.device)
 
     def _refresh(self) -> None:
-        if self._slabs is not None:
-            self.keys, self.values = (slab[:, :, : self.length] for slab in self._slabs)
+        if self._slabs:
+            self.keys, self.values = (slab[:, :, : self.length] for slab in self._slabs[:2])

@@ -12,6 +12,7 @@ from longtake.memory import Keep, Memory
 from longtake.policies.policy import Policy, sinks_and_window
 from longtake.policies.selection import top_by_span
 from longtake.policies.signals.state_drift import state_drift
+from longtake.probe import Probe
 
 PUBLISHED_WINDOW = 1024
 PUBLISHED_BUDGET = 8192
@@ -42,7 +43,7 @@ class DeltaS(Policy):
     """
 
     name: ClassVar[str] = "deltas"
-    summary: ClassVar[str] = "chunks that changed the recurrent states most, spread over time spans (DeltaS)"
+    line: ClassVar[str] = "chunks that changed the recurrent states most, spread over time spans (DeltaS)"
     needs_recurrent_states: ClassVar[bool] = True
 
     budget: int | None = PUBLISHED_BUDGET
@@ -51,13 +52,14 @@ class DeltaS(Policy):
     spans: int = 4
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.sinks < 0 or self.spans < 1 or (self.window is not None and self.window < 0):
             raise LongtakeError("sinks and window must be 0 or more, spans 1 or more.")
         self._window_given = self.window is not None
         if self.window is None:
             self.window = _default_window(self.budget)
 
-    def least_budget(self, chunk_tokens: int, opening_tokens: int) -> int:
+    def least_budget(self, chunk_tokens: int, opening_tokens: int, layers: int) -> int:
         """sinks + window + one chunk; a default window shrinks with the budget."""
         if self._window_given:
             return self.sinks + (self.window or 0) + chunk_tokens
@@ -66,7 +68,8 @@ class DeltaS(Policy):
             least += 1
         return least
 
-    def begin(self, memory: Memory) -> None:
+    def begin(self, memory: Memory, probe: Probe) -> None:
+        super().begin(memory, probe)
         memory.ledger.add_score(_COLUMN, state_drift(memory))
 
     def observe(self, memory: Memory, chunk: int) -> None:

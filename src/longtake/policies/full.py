@@ -14,7 +14,7 @@ class Full(Policy):
     """Evicts nothing; memory grows with the stream. A budget is not used."""
 
     name: ClassVar[str] = "full"
-    summary: ClassVar[str] = "keeps every token; memory grows with the stream (the reference)"
+    line: ClassVar[str] = "keeps every token; memory grows with the stream (the reference)"
     bounded: ClassVar[bool] = False
 
     def keep(self, memory: Memory) -> Keep | None:

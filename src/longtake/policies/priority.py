@@ -10,6 +10,7 @@ import torch
 from longtake.memory import Keep, Memory
 from longtake.policies.policy import Policy
 from longtake.policies.selection import whole_chunks
+from longtake.probe import Probe
 
 _COLUMN = "priority"
 
@@ -30,7 +31,8 @@ class PriorityPolicy(Policy):
     def priority(self, chunk: int) -> float:
         """The priority of chunk number `chunk` (0, 1, 2, ...), in (0, 1)."""
 
-    def begin(self, memory: Memory) -> None:
+    def begin(self, memory: Memory, probe: Probe) -> None:
+        super().begin(memory, probe)
         memory.ledger.add_score(_COLUMN, 2.0)  # the opening comes before every chunk
 
     def observe(self, memory: Memory, chunk: int) -> None:

@@ -18,7 +18,7 @@ class Random(PriorityPolicy):
     """
 
     name: ClassVar[str] = "random"
-    summary: ClassVar[str] = "a reservoir sample of all chunks so far (a control)"
+    line: ClassVar[str] = "a reservoir sample of all chunks so far (a control)"
 
     seed: int = 0
 

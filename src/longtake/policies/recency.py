@@ -25,15 +25,16 @@ class Recency(Policy):
     """
 
     name: ClassVar[str] = "recency"
-    summary: ClassVar[str] = "first tokens (sinks) and the newest ones; what serving engines do"
+    line: ClassVar[str] = "first tokens (sinks) and the newest ones; what serving engines do"
 
     sinks: int = 4
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.sinks < 0:
             raise LongtakeError("sinks must be 0 or more.")
 
-    def least_budget(self, chunk_tokens: int, opening_tokens: int) -> int:
+    def least_budget(self, chunk_tokens: int, opening_tokens: int, layers: int) -> int:
         return self.sinks + chunk_tokens
 
     def keep(self, memory: Memory) -> Keep | None:

@@ -20,7 +20,7 @@ class Uniform(PriorityPolicy):
     """
 
     name: ClassVar[str] = "uniform"
-    summary: ClassVar[str] = "chunks spread evenly over the whole stream so far (a control)"
+    line: ClassVar[str] = "chunks spread evenly over the whole stream so far (a control)"
 
     def priority(self, chunk: int) -> float:
         mirrored, scale = 0.0, 0.5

@@ -11,13 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
-from longtake.errors import LongtakeError
+from longtake.report.canvas import GRID, INK, PAPER, clock, draw_strip, save, ticks
+from longtake.report.holdings import held_shares
 from longtake.session import Session
 
 WIDTH, MARGIN, STRIP, GAP, LABEL = 1200, 28, 54, 22, 190
 OVERHANG, SPACING = 100, 18
 """Pixels for slanted labels above and beside the strips, and between two of them."""
-INK, PAPER, EMPTY, HELD, GRID = (38, 44, 52), (255, 255, 255), (238, 240, 243), (24, 95, 165), (205, 209, 215)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,19 +31,9 @@ class Mark:
 
 
 def held_share(session: Session) -> NDArray[np.float64]:
-    """For each chunk of the stream so far, the share of its visual tokens still held, mean over layers: [chunks].
-
-    Visual tokens alone: their number is the same in every chunk of a stream, while timestamps grow by digits.
-    """
-    counts = np.stack(
-        [
-            np.bincount(ledger["chunk"][ledger["patch"] >= 0].numpy(), minlength=session.chunks)
-            for ledger in session.memory.ledgers
-        ]
-    ).astype(np.float64)
-    whole = counts.max(initial=1.0)
-    shares: NDArray[np.float64] = np.minimum(counts.mean(axis=0) / whole, 1.0)
-    return shares
+    """For each chunk of the stream so far, the share of its visual tokens still held, mean over layers: [chunks]."""
+    mean: NDArray[np.float64] = held_shares(session).mean(axis=0)
+    return mean
 
 
 def draw_timeline(
@@ -79,18 +69,12 @@ def draw_timeline(
     for row, (name, shares) in enumerate(strips.items()):
         y = top + row * (STRIP + GAP)
         pen.multiline_text((MARGIN, y + 8), name, INK, font, spacing=4)
-        _draw_strip(image, shares, (left, y, right, y + STRIP))
-    for tick in _ticks(seconds):
+        draw_strip(image, shares, (left, y, right, y + STRIP))
+    for tick in ticks(seconds):
         x = across(tick)
         pen.line((x, bottom + 3, x, bottom + 9), INK, 1)
-        pen.text((x, bottom + 11), _clock(tick), INK, font, anchor="ma")
-    target = Path(path)
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        image.save(target, "PNG")
-    except OSError as error:
-        raise LongtakeError(f"The picture {target} could not be written: {error}.") from error
-    return target
+        pen.text((x, bottom + 11), clock(tick), INK, font, anchor="ma")
+    return save(image, path)
 
 
 def _draw_marks(image: Image.Image, marks: Sequence[tuple[float, Mark]], top: int, bottom: int) -> None:
@@ -107,32 +91,3 @@ def _draw_marks(image: Image.Image, marks: Sequence[tuple[float, Mark]], top: in
         ImageDraw.Draw(word).text((0, 0), mark.label, INK, font)
         turned = word.rotate(45, expand=True, resample=Image.Resampling.BICUBIC)
         image.paste(turned, (round(foot) - 8, top - 18 - turned.height), turned)
-
-
-def _draw_strip(image: Image.Image, shares: NDArray[np.float64], box: tuple[int, int, int, int]) -> None:
-    """Each pixel column shows the fullest of the chunks that fall on it, so that no lone chunk is lost."""
-    left, top, right, bottom = box
-    width = right - left
-    columns = np.zeros(width)
-    if len(shares):
-        first = np.arange(len(shares)) * width // len(shares)
-        last = np.maximum((np.arange(len(shares)) + 1) * width // len(shares), first + 1)
-        for share, start, end in zip(shares, first, last, strict=True):
-            columns[start:end] = np.maximum(columns[start:end], share)
-    shade = np.array(EMPTY) + (np.array(HELD) - np.array(EMPTY)) * columns[:, None]
-    pixels = np.broadcast_to(shade.round().astype(np.uint8), (bottom - top, width, 3))
-    image.paste(Image.fromarray(np.ascontiguousarray(pixels)), (left, top))
-
-
-def _ticks(seconds: float) -> list[float]:
-    step = next((s for s in (1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600) if seconds / s <= 12), seconds / 10)
-    return [k * step for k in range(int(seconds / step) + 1)]
-
-
-def _clock(seconds: float) -> str:
-    whole = round(seconds)
-    return (
-        f"{whole // 60}:{whole % 60:02d}"
-        if whole < 3600
-        else f"{whole // 3600}:{whole // 60 % 60:02d}:{whole % 60:02d}"
-    )

@@ -11,46 +11,58 @@ from numpy.typing import NDArray
 from transformers import Qwen3_5ForConditionalGeneration
 
 from longtake.toy.script import Script
-from longtake.toy.streams import ChunkPool, Stream, chunk_times, embed, join, pick_questions, watch
+from longtake.toy.streams import ChunkPool, Stream, by_colour, chunk_times, embed, join, pick_questions, watch
 from longtake.toy.world import World
 
 _TOKENS_PER_STEP = 4000
 _PEAK_RATE = 2e-3
 _WARMUP = 60
-_SCHEDULE = 1400  # steps that the schedule below is laid out for; a shorter training leaves out its end
-_FLAT = 0.25  # share of the schedule at the peak rate, before the cosine down to 3 %
+_FLAT = 0.6  # share of the steps at the peak rate, before the cosine down to 3 %
 _FINAL = 0.03
-_COOL = 75  # the last steps, over which the rate falls to nothing
-_LATE = 0.5357  # share of the schedule after which "seen", the slowest kind to learn, is asked more, and more is asked
-_SEEN, _SEEN_LATE = 1.2, 3.0
-# Whether a shape was seen is the hardest kind: it is practised on short streams alone for a while, where it comes to
-# be right seven times in ten, but on long ones it has stayed a coin toss.
-_PRACTICE = (0.607, 0.6425)  # shares of the schedule between which there are only short streams
-_MORE_LATE = 6
+_LATE = 0.7  # share of the steps after which long streams are mixed in
 _REPLAY = 0.3  # share of steps on earlier grades
 
 
 @dataclass(frozen=True, slots=True)
 class Grade:
-    """Streams of up to `chunks` seconds with `fewest` to `most` events, and how many questions are packed after one.
+    """Streams of up to `chunks` seconds with `fewest` to `most` events, and the questions packed after one.
 
-    The next grade begins at a smoothed colour accuracy of `passes`, or after `patience` steps.
+    Attributes:
+        questions: at most so many in all.
+        seen: up to so many of them ask whether a shape was shown, `absent` for the colour of one that was not.
+        named: "was the X shown ?" is answered by the colour, or "nothing", in place of "yes" and "no".
+        passes, patience: the next grade begins when the smoothed accuracies of `kinds` are above the one, or after
+            so many steps.
     """
 
     chunks: int
     fewest: int
     most: int
     questions: int = 12
-    passes: float = 0.8
-    patience: int = 200
+    seen: int = 4
+    absent: int = 1
+    named: bool = False
+    passes: float = 0.85
+    patience: int = 150
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The kinds of questions that the grade is about."""
+        return ("colour", "seen") if not self.named else ("colour", "unnamed" if self.absent else "named")
 
 
+# Whether a shape was shown is learned in three grades. From "yes" and "no" alone it stays a coin toss for thousands of
+# questions: to read the answer the attention must look for the shape, and it will not before there is an answer to
+# read. So the same words first ask for the colour, which makes them look; then for shapes that were not there, which
+# lets the attention rest where nothing was shown; and then "yes" and "no" are a matter of reading.
 CURRICULUM: Final = (
-    Grade(8, 0, 3, 8, 0.88, 300),
-    Grade(16, 1, 6),
+    Grade(8, 1, 3, 10, 3, 0, named=True),
+    Grade(8, 1, 3, 10, 2, 1, named=True, patience=350),
+    Grade(8, 1, 3, 8, 3, 1, patience=300),
+    Grade(16, 1, 6, 10),
     Grade(32, 2, 10),
-    Grade(64, 3, 14),
-    Grade(128, 2, 16),
+    Grade(64, 3, 14, 14),
+    Grade(128, 2, 16, 14),
 )
 LONG: Final = (Grade(256, 4, 16, 16), Grade(600, 10, 20, 16))
 """Grades of the last third of the training, mixed into the last one of the curriculum."""
@@ -58,18 +70,16 @@ LONG: Final = (Grade(256, 4, 16, 16), Grade(600, 10, 20, 16))
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What one step tells: its number, the grade, the loss, the smoothed accuracy on colours, each answer's success."""
+    """What one step tells: its number, the grade, the loss, smoothed accuracies, each answer's kind and success."""
 
     step: int
     grade: int
     loss: float
-    colour: float
+    smooth: dict[str, float]
     hits: tuple[tuple[str, bool], ...]
 
 
-def draw_stream(
-    script: Script, pool: ChunkPool, grade: Grade, rng: np.random.Generator, late: bool = False
-) -> tuple[Stream, list[str]]:
+def draw_stream(script: Script, pool: ChunkPool, grade: Grade, rng: np.random.Generator) -> tuple[Stream, list[str]]:
     """A random stream of the grade with its questions answered, and the kind of each question."""
     seconds = int(rng.integers(grade.chunks * 5 // 8, grade.chunks + 1))
     most = min(grade.most, (seconds - 1) // 3)
@@ -83,12 +93,10 @@ def draw_stream(
     if rng.random() < 0.3:
         skips = _skips(len(times), rng)
         times = times + np.cumsum(skips[:-1]) // 9
-    questions = pick_questions(
-        world.questions(at),
-        grade.questions + (_MORE_LATE if late else 0),
-        _SEEN_LATE if late else _SEEN,
-        rng,
-    )
+    questions = pick_questions(world.questions(at), grade.questions, grade.seen, grade.absent, rng)
+    if grade.named:
+        questions = [by_colour(question, world) if question.kind == "seen" else question for question in questions]
+        questions = [question for question in questions if grade.absent or question.kind != "unnamed"]
     turns = [(_spoken(question.text, rng), question.answer) for question in questions]
     return join(script, features, times, turns, skips), [question.kind for question in questions]
 
@@ -109,31 +117,34 @@ def train_language(
     parameters = _trainable(model)
     optimizer = torch.optim.AdamW(parameters, lr=_PEAK_RATE, weight_decay=0.05, betas=(0.9, 0.98))
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: _rate(step, steps))
-    start, grade, colour, entered = 0, 0, 0.0, 0
+    start, grade, entered = 0, 0, 0
+    smooth: dict[str, float] = {}
     if state and "step" in state:
         optimizer.load_state_dict(state["optimizer"])
         schedule.load_state_dict(state["schedule"])
-        start, grade, colour, entered = (state[key] for key in ("step", "grade", "colour", "entered"))
+        start, grade, entered, smooth = (state[key] for key in ("step", "grade", "entered", "smooth"))
     for step in range(start, steps):
         rng = np.random.default_rng([seed, 7, step])
-        done = step / _SCHEDULE
-        chosen = _grade(grade, done, rng)
-        loss, hits = train_step(model, script, pool, chosen, rng, done >= _LATE)
+        chosen = _grade(grade, step / steps, rng)
+        loss, hits = train_step(model, script, pool, chosen, rng)
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(parameters, 1.0)
         optimizer.step()
         schedule.step()
-        colours = [hit for kind, hit in hits if kind == "colour"]
-        if colours and (chosen is CURRICULUM[grade] or chosen in LONG):
-            colour += 0.08 * (sum(colours) / len(colours) - colour)
-        ripe = colour > CURRICULUM[grade].passes or step + 1 - entered >= CURRICULUM[grade].patience
-        if ripe and grade < len(CURRICULUM) - 1:
-            grade, colour, entered = grade + 1, 0.0, step + 1
+        now = CURRICULUM[grade]
+        if chosen is now:
+            for kind in now.kinds:
+                if scores := [hit for name, hit in hits if name == kind]:
+                    old = smooth.get(kind, 0.0)
+                    smooth[kind] = old + 0.08 * (sum(scores) / len(scores) - old)
+        ripe = all(smooth.get(kind, 0.0) > now.passes for kind in now.kinds)
+        if (ripe or step + 1 - entered >= now.patience) and grade < len(CURRICULUM) - 1:
+            grade, entered, smooth = grade + 1, step + 1, {}
         if state is not None:
-            state |= {"step": step + 1, "grade": grade, "colour": colour, "entered": entered}
+            state |= {"step": step + 1, "grade": grade, "entered": entered, "smooth": dict(smooth)}
             state |= {"optimizer": optimizer.state_dict(), "schedule": schedule.state_dict()}
-        report(Progress(step, grade, loss.item(), colour, tuple(hits)))
+        report(Progress(step, grade, loss.item(), dict(smooth), tuple(hits)))
 
 
 def train_step(
@@ -142,12 +153,13 @@ def train_step(
     pool: ChunkPool,
     grade: Grade,
     rng: np.random.Generator,
-    late: bool = False,
 ) -> tuple[torch.Tensor, list[tuple[str, bool]]]:
     """The loss on answers and their ends over one batch, and of each question its kind and whether it was right."""
-    streams, kinds, tokens = [], [], 0
+    streams: list[Stream] = []
+    kinds: list[str] = []
+    tokens = 0
     while tokens < _TOKENS_PER_STEP:
-        stream, asked = draw_stream(script, pool, grade, rng, late)
+        stream, asked = draw_stream(script, pool, grade, rng)
         streams.append(stream)
         kinds += asked
         tokens += len(stream.ids)
@@ -177,18 +189,17 @@ def _trainable(model: Qwen3_5ForConditionalGeneration) -> list[torch.nn.Paramete
 def _rate(step: int, steps: int) -> float:
     if step < _WARMUP:
         return (step + 1) / _WARMUP
-    late = max(0.0, (step / _SCHEDULE - _FLAT) / (1 - _FLAT))
-    cosine = _FINAL + (1 - _FINAL) * 0.5 * (1 + float(np.cos(np.pi * min(late, 1.0))))
-    return cosine * min(1.0, (steps - step) / _COOL)
+    late = max(0.0, (step / steps - _FLAT) / (1 - _FLAT))
+    return _FINAL + (1 - _FINAL) * 0.5 * (1 + float(np.cos(np.pi * late)))
 
 
 def _grade(grade: int, done: float, rng: np.random.Generator) -> Grade:
-    if _PRACTICE[0] < done < _PRACTICE[1]:
-        return CURRICULUM[int(rng.integers(2))]
-    if grade == len(CURRICULUM) - 1 and done > 0.65 and rng.random() < 0.3:
+    if grade == len(CURRICULUM) - 1 and done > _LATE and rng.random() < 0.3:
         return LONG[int(rng.integers(len(LONG)))]
-    if grade and rng.random() < _REPLAY:
-        return CURRICULUM[int(rng.integers(grade))]
+    # Grades that answer the same question otherwise are not gone back to.
+    earlier = [old for old in CURRICULUM[:grade] if old.named == CURRICULUM[grade].named]
+    if earlier and rng.random() < _REPLAY:
+        return earlier[int(rng.integers(len(earlier)))]
     return CURRICULUM[grade]
 
 

@@ -1,7 +1,7 @@
 """Streams put together from encoded chunks: token for token what the runtime feeds, without rendering or encoding."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -140,22 +140,49 @@ def embed(model: Qwen3_5ForConditionalGeneration, streams: Sequence[Stream], vid
     return embeddings.masked_scatter(mask, torch.cat([stream.features for stream in streams])), axes
 
 
-def pick_questions(questions: Sequence[Question], count: int, seen: float, rng: np.random.Generator) -> list[Question]:
-    """Up to `count` questions in random order, none twice on one shape; `seen` weighs that kind (colours have 1).
+def pick_questions(
+    questions: Sequence[Question], count: int, seen: int, absent: int, rng: np.random.Generator
+) -> list[Question]:
+    """Up to `count` questions in random order, no shape named twice: a named one would give away that it was shown.
 
-    A shape named in an earlier turn would give away that it was shown.
+    Up to `seen` ask whether a shape was shown, each with a fair coin for an answer; `absent` of them ask for the colour
+    of a shape that was not, which is "nothing"; the rest is drawn from the others.
     """
-    order = list(rng.permutation(len(questions)))
-    weight = {"colour": 1.0, "first": 3.0, "last": 3.0, "seen": seen, "now": 3.0}
-    order.sort(key=lambda index: rng.random() ** (1 / weight[questions[index].kind]), reverse=True)
+    yes, no, others = (
+        [questions[i] for i in rng.permutation(len(questions)) if group(questions[i])]
+        for group in (
+            lambda q: q.kind == "seen" and q.answer == "yes",
+            lambda q: q.kind == "seen" and q.answer == "no",
+            lambda q: q.kind != "seen",
+        )
+    )
+    drawn = [yes.pop() if rng.random() < 0.5 else no.pop() for _ in range(min(seen, len(yes), len(no)))]
+    for question in no[:absent]:
+        text = f"what colour was the {_shape_in(question)} ?"
+        drawn.append(replace(question, text=text, answer="nothing", kind="absent"))
+    weight = {"colour": 1.0, "first": 3.0, "last": 3.0, "now": 3.0}
+    others.sort(key=lambda question: rng.random() ** (1 / weight[question.kind]), reverse=True)
     named: set[str] = set()
     chosen: list[Question] = []
-    for index in order:
-        shapes = set(questions[index].text.split()) & set(SHAPES)
-        if not shapes & named and len(chosen) < count:
-            chosen.append(questions[index])
-            named |= shapes
+    for question in [*drawn, *others]:
+        shape = _shape_in(question)
+        if shape not in named and len(chosen) < count:
+            chosen.append(question)
+            named |= {shape} - {""}
     return [chosen[i] for i in rng.permutation(len(chosen))]
+
+
+def by_colour(question: Question, world: World) -> Question:
+    """A question of kind "seen" answered by the shape's colour ("named"), or "nothing" ("unnamed")."""
+    colours = {event.shape: event.colour for event in world.events}
+    known = question.answer == "yes"
+    return replace(
+        question, answer=colours[_shape_in(question)] if known else "nothing", kind="named" if known else "unnamed"
+    )
+
+
+def _shape_in(question: Question) -> str:
+    return next((word for word in question.text.split() if word in SHAPES), "")
 
 
 assert TOKENS == 4
