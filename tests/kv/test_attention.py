@@ -25,10 +25,14 @@ def written_out(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, sca
     return output.transpose(1, 2)
 
 
+@pytest.mark.parametrize("folded", [0, 512])
 @pytest.mark.parametrize("kv_heads", [1, 2, 4])
 @pytest.mark.parametrize(("rows", "held"), [(1, 1), (1, 9), (5, 5), (5, 6), (3, 17), (7, 30)])
-def test_it_is_right_aligned_causal_attention(rows: int, held: int, kv_heads: int) -> None:
+def test_it_is_right_aligned_causal_attention(
+    rows: int, held: int, kv_heads: int, folded: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Seen to fail with `is_causal=True` for all shapes, which aligns to the left."""
+    monkeypatch.setattr(attention, "FOLDED_ROWS", folded)
     generator = torch.Generator().manual_seed(rows * 100 + held)
     query = torch.randn(1, 4, rows, 8, generator=generator)
     key, value = torch.randn(2, 1, kv_heads, held, 8, generator=generator)

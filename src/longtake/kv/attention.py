@@ -14,6 +14,9 @@ from longtake.kv.reading import Reading
 
 NAME = "longtake"
 """The name under which the function is registered with the library."""
+FOLDED_ROWS = 512
+"""Up to so many rows the query heads of a group are folded on the CPU; beyond, the bias of the fold costs more time
+than reading the keys once saves, and much memory."""
 
 
 def attend(
@@ -58,7 +61,7 @@ def attend(
     rows, held = query.shape[2], key.shape[2]
     if reading is not None:
         output = reading.attend(cast(int, module.layer_idx), query, key, value, scaling)
-    elif grouped and rows < held and query.device.type == "cpu":
+    elif grouped and rows < held and rows <= FOLDED_ROWS and query.device.type == "cpu":
         output = _attend_grouped(query, key, value, scaling)
     else:
         output = scaled_dot_product_attention(
