@@ -69,10 +69,7 @@ def test_other_questions_are_answered_too(toy: Backbone, folder: Path, kind: str
 
 @pytest.mark.slow
 def test_at_a_tenth_of_the_tokens_state_drift_is_worth_twice_recency(toy: Backbone, folder: Path) -> None:
-    """Ten-minute streams: DeltaS against recency, and within reach of the full cache.
-
-    The full cache is right a little less often than on the minutes of training (docs/toy.md).
-    """
+    """Ten-minute streams: DeltaS against recency, and within reach of the full cache."""
     seeds, seconds = range(920_000, 920_002), 600.0
     with Engine(toy).open("full") as session:
         session.watch(render(World(seeds[0], seconds), folder / f"{seeds[0]}-{seconds:g}.mp4"))
@@ -81,7 +78,7 @@ def test_at_a_tenth_of_the_tokens_state_drift_is_worth_twice_recency(toy: Backbo
         policy: accuracy(toy, folder, seeds, seconds, policy=policy, budget=budget)
         for policy in ("full", "deltas", "recency")
     }
-    assert figures["full"] >= 0.9
+    assert figures["full"] >= 0.95
     assert figures["deltas"] >= 2 * figures["recency"]
     assert figures["deltas"] >= 0.75 * figures["full"]
 
