@@ -305,3 +305,28 @@ def test_what_cannot_be_used_is_told_in_a_sentence(options: dict[str, Any], word
 def test_options_given_as_text(full_attention: Backbone) -> None:
     policy: Any = make_policy("hermes", 100, {"weights": "2,1,1", "summary": "off", "roles": "deep", "k": "3"})
     assert (policy.weights, policy.summary, policy.roles, policy.k) == ((2.0, 1.0, 1.0), False, "deep", 3.0)
+
+
+class Stop(BaseException):
+    """Stands for a keyboard interrupt."""
+
+
+@pytest.mark.parametrize("layer", range(2))
+def test_an_interrupt_in_the_guidance_loses_nothing(full_attention: Backbone, layer: int) -> None:
+    """The chunk is in, nothing is decided; the next step decides first. Seen to fail when the decision is dropped."""
+    session, undisturbed = watched(full_attention, 23), watched(full_attention, 24)
+    decoder, calls = full_attention.language_model.layers[layer], []
+
+    def stop_at_the_look(*_: Any) -> None:
+        calls.append(1)
+        if len(calls) == 2:  # the first forward is the chunk's own
+            raise Stop
+
+    hook = decoder.register_forward_hook(stop_at_the_look)
+    with pytest.raises(Stop):
+        session.push(noise(24, seed=71, size=(60, 90))[23], 11.5)
+    hook.remove()
+    assert session.chunks == undisturbed.chunks
+    assert torch.equal(session.logits(QUESTION), undisturbed.logits(QUESTION))
+    for mine, theirs in zip(session.memory.ledgers, undisturbed.memory.ledgers, strict=True):
+        assert torch.equal(mine["index"], theirs["index"])

@@ -42,17 +42,18 @@ class Reading:
             raise ValueError(f"{rows} new rows for blocks of {len(self._hidden)} rows in all")
         held, fold = total - rows, heads // groups
         scale = dim**-0.5 if scaling is None else scaling
-        bias = torch.zeros(rows, total, device=query.device)
-        bias[:, held:].masked_fill_(self._hidden.to(query.device), float("-inf"))
+        hidden = self._hidden.to(query.device)
         seen = query.new_zeros(len(self._prompts), held, dtype=torch.float32)
         output = torch.empty_like(query)
         # One group of query heads at a time, so that the scores of one are all that is in memory.
         for group in range(groups):
             mine = slice(group * fold, (group + 1) * fold)
-            scores = (query[0, mine] @ key[0, group].T).float() * scale + bias
+            scores = ((query[0, mine] * scale) @ key[0, group].T).float()
+            scores[..., held:].masked_fill_(hidden, float("-inf"))
             weights = scores.softmax(dim=-1)
+            together = weights[..., :held].sum(dim=0)
             for number, (start, end) in enumerate(self._prompts):
-                seen[number] += weights[:, start:end, :held].sum(dim=(0, 1)) / (heads * (end - start))
+                seen[number] += together[start:end].sum(dim=0) / (heads * (end - start))
             output[0, mine] = weights.to(value.dtype) @ value[0, group]
         self.attention[layer] = list(seen)
         return output
