@@ -35,6 +35,8 @@ from longtake.session import Session
 from models import QUESTION, noise, one_shot_logits
 
 TOLERANCE = 5e-5
+ONE_SHOT = 2e-5
+"""Three times what rounding comes to; the trained toy feels a grid laid flat by 5e-5 only."""
 BOUNDED = [name for name, kind in POLICIES.items() if kind.bounded]
 Fault = Callable[[pytest.MonkeyPatch], None]
 
@@ -66,7 +68,7 @@ def budget_larger_than_the_stream_is_one_shot(backbone: Backbone, policy: str, c
     session = open_session(backbone, policy, 4096, chunk_frames=4)
     push_all(session, frames)
     expected = one_shot_logits(backbone, frames, [i * 0.5 for i in range(count)], QUESTION)
-    assert torch.allclose(session.logits(QUESTION), expected, atol=TOLERANCE)
+    assert torch.allclose(session.logits(QUESTION), expected, atol=ONE_SHOT, rtol=0)
 
 
 def flat_positions(patch: pytest.MonkeyPatch) -> None:
