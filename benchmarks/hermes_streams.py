@@ -68,13 +68,13 @@ class Stream:
     @contextmanager
     def untraced(self) -> Iterator[None]:
         """What is appended inside is rolled back."""
-        checkpoint, cursor, chunks = self.memory.checkpoint(), self.cursor, self.chunks
+        cursor, chunks = self.cursor, self.chunks
         self.cursor = replace(cursor)
         try:
-            yield
+            with self.memory.untraced():
+                yield
         finally:
             self.cursor, self.chunks = cursor, chunks
-            self.memory.rollback(checkpoint)
 
 
 class GuidanceArms:

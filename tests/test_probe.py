@@ -149,8 +149,7 @@ def test_a_prompt_with_which_another_begins_has_no_rows_of_its_own() -> None:
 
 def test_eviction_inside_a_look_is_refused(full_attention: Backbone) -> None:
     session = watched(full_attention)
-    probe = probe_of(session)
-    with probe._untraced(), pytest.raises(RuntimeError, match="checkpoint"):
+    with session.memory.untraced(), pytest.raises(RuntimeError, match="checkpoint"):
         session.memory.evict(Keep.shared(torch.arange(4)))
     with pytest.raises(LongtakeError):
         session.ask("")

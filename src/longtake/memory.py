@@ -337,6 +337,15 @@ class Memory:
         self.seen, self._next_index = checkpoint.seen, checkpoint.next_index
         self._open_checkpoints -= 1
 
+    @contextmanager
+    def untraced(self) -> Iterator[None]:
+        """What is appended inside is rolled back, whatever happens there."""
+        checkpoint = self.checkpoint()
+        try:
+            yield
+        finally:
+            self.rollback(checkpoint)
+
     @staticmethod
     def _distinct(ledgers: list[Ledger]) -> list[Ledger]:
         return list({id(ledger): ledger for ledger in ledgers}.values())

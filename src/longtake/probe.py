@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import accumulate
 from typing import Literal
 
 import torch
@@ -58,38 +58,27 @@ class Probe:
                 embeddings instead of hidden states, and no causal order.
         """
         blocks, places = _pack(prompts) if guidance == "forward" else _apart(prompts)
-        packs = [blocks]
-        if guidance == "forward" and self._backbone.has_recurrent_states:
-            packs = [[block] for block in blocks]
-        found: list[list[Tensor | None]] = [[None] * len(prompts) for _ in self._memory.slabs]
-        first = 0
-        for pack in packs:
-            starts = [sum(map(len, pack[:number])) for number in range(len(pack))]
-            mine = [i for i, (block, _) in enumerate(places) if first <= block < first + len(pack)]
-            ranges = [(starts[b - first], starts[b - first] + n) for b, n in (places[i] for i in mine)]
-            reading = Reading([len(block) for block in pack], ranges, causal=guidance == "forward")
+        apart = guidance == "forward" and self._backbone.has_recurrent_states
+        numbers = range(len(blocks))
+        found: list[dict[int, Tensor]] = [{} for _ in self._memory.slabs]
+        for together in [[number] for number in numbers] if apart else [numbers]:
+            ends = accumulate(len(blocks[number]) for number in together)
+            start = {number: end - len(blocks[number]) for number, end in zip(together, ends, strict=True)}
+            ranges = {i: (start[b], start[b] + n) for i, (b, n) in enumerate(places) if b in start}
+            pack = [blocks[number] for number in together]
+            reading = Reading([len(block) for block in pack], list(ranges.values()), causal=guidance == "forward")
             self._run(pack, reading, guidance)
             for layer, number in zip(found, self._backbone.attention_layers, strict=True):
-                for i, seen in zip(mine, reading.attention[number], strict=True):
-                    layer[i] = seen.cpu()
-            first += len(pack)
-        return [[seen for seen in layer if seen is not None] for layer in found]
+                layer.update(zip(ranges, (seen.cpu() for seen in reading.attention[number]), strict=True))
+        return [[layer[i] for i in range(len(prompts))] for layer in found]
 
     def _run(self, pack: Sequence[Sequence[int]], reading: Reading, guidance: Guidance) -> None:
         parts = [self._backbone.text(block, replace(self._cursor())) for block in pack]
         rows = Rows.joined([part.rows for part in parts])
-        segment = Segment(torch.cat([part.embeddings for part in parts], dim=1), rows).reading(reading)
+        segment = Segment(torch.cat([part.embeddings for part in parts], dim=1), rows, {"reading": reading})
         run = self._backbone.forward if guidance == "forward" else self._backbone.look
-        with self._untraced(), self._memory.appending(rows) as cache:
+        with self._memory.untraced(), self._memory.appending(rows) as cache:
             run(segment, cache)
-
-    @contextmanager
-    def _untraced(self) -> Iterator[None]:
-        checkpoint = self._memory.checkpoint()
-        try:
-            yield
-        finally:
-            self._memory.rollback(checkpoint)
 
 
 def _pack(prompts: Sequence[Sequence[int]]) -> tuple[list[Sequence[int]], list[tuple[int, int]]]:

@@ -29,6 +29,11 @@ class Retention:
         """Looks at the stream with the model's eyes."""
         self._due: int | None = None  # a chunk that came in and on which the policy has not decided yet
 
+    @property
+    def unfinished(self) -> bool:
+        """Whether an interrupt broke off a step."""
+        return self._due is not None
+
     def begin(self) -> None:
         """The opening is held, and no frame yet."""
         self._opening_tokens = self._memory.held

@@ -220,12 +220,8 @@ class Session:
             LongtakeError: as `ask`.
         """
         self.backbone.check_question(question)
-        with self._ready():
-            checkpoint = self.memory.checkpoint()
-            try:
-                return self._hear(question, replace(self._cursor))
-            finally:
-                self.memory.rollback(checkpoint)
+        with self._ready(), self.memory.untraced():
+            return self._hear(question, replace(self._cursor))
 
     def attention(self, texts: Sequence[str]) -> list[list[torch.Tensor]]:
         """Where texts look in what is held, each for itself: for each attention layer and text [rows held] float32.
@@ -291,21 +287,19 @@ class Session:
         with self._ready():
             backbone, memory = self.backbone, self.memory
             held, seen, evicted, kv_bytes = memory.held, memory.seen, memory.evicted, memory.kv_bytes
-            checkpoint, cursor = memory.checkpoint(), replace(self._cursor)
+            cursor = replace(self._cursor)
             spelling = Spelling(backbone.words)
 
             def advance(token: int) -> torch.Tensor:
                 with self._device_lock:
                     return backbone.logits(self._prefill(backbone.text([token], cursor)))
 
-            try:
+            with memory.untraced():
                 logits = self._hear(question, cursor)
                 ttft = clock.perf_counter() - asked
                 for token in greedy(logits, advance, backbone.stop_ids, max_new_tokens):
                     yield from filter(None, [spelling.add(token)])
                 yield from filter(None, [spelling.rest()])
-            finally:
-                memory.rollback(checkpoint)
             self.policy.answered(question, spelling.text.strip())
         yield Answer(
             question=question,
@@ -337,8 +331,9 @@ class Session:
             try:
                 if self._closed and not closing:
                     raise LongtakeError("The session is closed; open another one.")
-                with self._device_lock:
-                    self._retention.decide()
+                if self._retention.unfinished:
+                    with self._device_lock:
+                        self._retention.decide()
                 yield
             finally:
                 self._owner = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import torch
@@ -15,7 +15,6 @@ from longtake.backbones.kernels import linear_attention_kernels
 from longtake.backbones.prompt import Prompt
 from longtake.errors import LongtakeError
 from longtake.kv.ledger import Kind, Rows
-from longtake.kv.reading import Reading
 from longtake.kv.rotary import KeyRotation
 from longtake.memory import FULL, LINEAR, Memory
 from longtake.video.chunker import Chunk
@@ -66,10 +65,6 @@ class Segment:
 
     def __len__(self) -> int:
         return len(self.rows)
-
-    def reading(self, reading: Reading) -> Segment:
-        """The same, for a forward that also records where prompts look."""
-        return replace(self, extras={**self.extras, "reading": reading})
 
 
 class Backbone(ABC):
@@ -222,7 +217,7 @@ class Backbone(ABC):
     def look(self, segment: Segment, cache: Cache) -> None:
         """Run each attention layer by itself on the segment's embeddings, appending to the cache.
 
-        No layer sees what those below it made of the prompt; only a `Reading` has use for this.
+        No layer sees what those below it made of the prompt; only a `Reading` among the extras has use for this.
         """
         hidden = segment.embeddings
         turned = self.language_model.rotary_emb(hidden, self._position_ids(segment))

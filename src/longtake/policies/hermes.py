@@ -169,7 +169,7 @@ class Hermes(Policy):
             omega = {"shallow": 1.0, "middle": self.omega_0 - self.gamma * p, "deep": 0.0}[part]
             k = self.k - (self.k - self.k_middle) * p
             new, looked_at = (normalised(score, self.normalisation) for score in (recency(len(paid), k), paid))
-            scores.append(omega * new + (1 - omega) * looked_at if 0 < omega < 1 else new if omega else looked_at)
+            scores.append(omega * new + (1 - omega) * looked_at)
         if self.smoothing == "off":
             return scores
         weight = {"shallow": self.lambda_shallow, "middle": self.lambda_middle, "deep": self.lambda_deep}

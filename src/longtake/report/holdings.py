@@ -148,7 +148,7 @@ def take_stock(session: Session, times: Sequence[float] | None = None, *, attent
     return Holdings(
         model=session.backbone.name,
         policy=session.policy.name,
-        options={name: value for name, value in asdict(session.policy).items() if name != "budget"},
+        options=session.policy.settings(),
         budget=session.policy.budget,
         seconds=seconds,
         frames=session.frames,

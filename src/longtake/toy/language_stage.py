@@ -19,7 +19,7 @@ _PEAK_RATE = 2e-3
 _WARMUP = 60
 _FLAT = 0.6  # share of the steps at the peak rate, before the cosine down to 3 %
 _FINAL = 0.03
-_LATE = 0.7  # share of the steps after which long streams are mixed in
+_LONG_FROM, _LONG_SHARE = 0.7, 0.3  # share of the steps after which the longest streams come, and how often
 _REPLAY = 0.3  # share of steps on earlier grades
 
 
@@ -70,13 +70,12 @@ LONG: Final = (Grade(256, 4, 16, 16), Grade(600, 10, 20, 16))
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What one step tells: its number, the grade, the loss, smoothed accuracies, each answer's kind and success."""
+    """What one step tells: its number, the grade, the loss, and smoothed accuracies by kind of question."""
 
     step: int
     grade: int
     loss: float
     smooth: dict[str, float]
-    hits: tuple[tuple[str, bool], ...]
 
 
 def draw_stream(script: Script, pool: ChunkPool, grade: Grade, rng: np.random.Generator) -> tuple[Stream, list[str]]:
@@ -144,7 +143,7 @@ def train_language(
         if state is not None:
             state |= {"step": step + 1, "grade": grade, "entered": entered, "smooth": dict(smooth)}
             state |= {"optimizer": optimizer.state_dict(), "schedule": schedule.state_dict()}
-        report(Progress(step, grade, loss.item(), dict(smooth), tuple(hits)))
+        report(Progress(step, grade, loss.item(), dict(smooth)))
 
 
 def train_step(
@@ -194,7 +193,7 @@ def _rate(step: int, steps: int) -> float:
 
 
 def _grade(grade: int, done: float, rng: np.random.Generator) -> Grade:
-    if grade == len(CURRICULUM) - 1 and done > _LATE and rng.random() < 0.3:
+    if grade == len(CURRICULUM) - 1 and done > _LONG_FROM and rng.random() < _LONG_SHARE:
         return LONG[int(rng.integers(len(LONG)))]
     # Grades that answer the same question otherwise are not gone back to.
     earlier = [old for old in CURRICULUM[:grade] if old.named == CURRICULUM[grade].named]
