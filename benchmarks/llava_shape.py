@@ -18,7 +18,7 @@ from longtake.backbones.llava_onevision import LlavaOneVision
 from longtake.backbones.load import adopt
 from longtake.kv.ledger import Kind
 from longtake.policies.signals.guidance import Prompts
-from longtake.toy.model import build_processor
+from longtake.training.hybrid import build_processor
 
 VOCABULARY = 1024
 """Token ids; a forward up to the last hidden states does not depend on how many there are."""

@@ -18,7 +18,7 @@ from transformers import (
     LlavaOnevisionVideoProcessor,
 )
 
-from longtake.toy.tokenizer import CHAT_TEMPLATE, build_tokenizer
+from longtake.training.tokenizer import CHAT_TEMPLATE, build_tokenizer
 
 SIDE, PATCH = 48, 8
 LARGER = 4.0

@@ -19,7 +19,7 @@ from longtake.backbones.load import adopt
 from longtake.backbones.qwen3_5 import Qwen35
 from longtake.kv.slab import SlabLayer
 from longtake.retention import ROOM
-from longtake.toy.model import build_config, build_processor
+from longtake.training.hybrid import build_config, build_processor
 from longtake.video.chunker import Chunk
 from longtake.video.frame import Frame
 

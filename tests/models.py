@@ -16,7 +16,7 @@ from transformers.video_utils import VideoMetadata
 
 from longtake.backbones.backbone import Backbone
 from longtake.backbones.load import adopt
-from longtake.toy.model import build_config, build_processor
+from longtake.training.hybrid import build_config, build_processor
 
 QUESTION = "what colour was the circle ?"
 HYBRID = ("linear_attention", "linear_attention", "full_attention", "linear_attention", "full_attention")

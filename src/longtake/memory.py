@@ -145,6 +145,13 @@ class Memory:
         """Live recurrent states, each [1, value_heads, key_dim, value_dim] float32."""
         return recurrent_states(self.linear)
 
+    def unturned_keys(self) -> list[Tensor]:
+        """Per attention layer the keys held as they were before rotation, [kv_heads, n, dim] float32."""
+        return [
+            self._rotation.move(slab.keys.float(), ledger["position"], torch.zeros_like(ledger["position"]))[0]
+            for slab, ledger in zip(self.slabs, self.ledgers, strict=True)
+        ]
+
     # Tokens come in ---------------------------------------------------------------------------------
 
     def reserve(self, tokens: Sequence[int]) -> None:

@@ -44,6 +44,11 @@ class Probe:
         """Token ids of a text."""
         return self._backbone.ids(text)
 
+    @property
+    def turn(self) -> list[int]:
+        """Token ids of the chat template from the end of a question to the begin of its answer."""
+        return self._backbone.ids(self._backbone.prompt.after_question)
+
     @torch.no_grad()
     def attention(self, prompts: Sequence[Sequence[int]], guidance: Guidance = "forward") -> list[list[Tensor]]:
         """Where prompts look: for each attention layer and prompt [rows held] float32, on the CPU.

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from longtake.backbones.backbone import Backbone, Cursor
+from longtake.backbones.backbone import Backbone, Cursor, Segment
 from longtake.memory import Memory
 from longtake.policies.policy import Policy
 from longtake.probe import Probe
+from longtake.trace import Trace
 
 REBASE_AT = 1 << 16
 """Positions from which a stream is moved back to zero. The library forms rotary angles in float32, whose error
@@ -27,6 +28,7 @@ class Retention:
         self._backbone, self._policy, self._memory, self._cursor = backbone, policy, memory, cursor
         self.probe = Probe(backbone, memory, cursor)
         """Looks at the stream with the model's eyes."""
+        self._trace = Trace()  # of the newest chunk
         self._due: int | None = None  # a chunk that came in and on which the policy has not decided yet
 
     @property
@@ -51,6 +53,14 @@ class Retention:
         if most is not None:
             self._memory.reserve([tokens + chunk_tokens + ROOM for tokens in most])
 
+    def prefill(self, segment: Segment) -> None:
+        """Run a chunk through the model into the memory, and see on the way what the policy wants to see."""
+        trace, backbone = Trace(), self._backbone
+        sights = self._policy.sights
+        with self._memory.appending(segment.rows) as cache, trace.following(backbone, segment, sights) as followed:
+            backbone.forward(followed, cache)
+        self._trace = trace
+
     def decide(self, chunk: int | None = None) -> None:
         """Let the policy look at the chunk that came in. Without one, finish a step that an interrupt broke off."""
         self._due = self._due if chunk is None else chunk
@@ -58,7 +68,7 @@ class Retention:
         if self._due is None:
             return
         policy, memory, cursor = self._policy, self._memory, self._cursor()
-        policy.observe(memory, self._due)
+        policy.observe(memory, self._due, self._trace)
         keep = policy.keep(memory)
         if keep is not None:
             memory.evict(keep)

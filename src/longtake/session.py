@@ -264,7 +264,7 @@ class Session:
             if self._chunks == 0:
                 self._visual_tokens = int(segment.rows.patch.max()) + 1
                 self._retention.prepare(len(segment))
-            self._prefill(segment)
+            self._retention.prefill(segment)
             self._cursor, self._chunks = cursor, chunk.index + 1
             self._retention.decide(chunk.index)
 

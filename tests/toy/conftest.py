@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from transformers import Qwen3_5ForConditionalGeneration, Qwen3VLProcessor
 
-from longtake.toy.model import build_model, build_processor
-from longtake.toy.script import Script
+from longtake.training.hybrid import build_model, build_processor
+from longtake.training.script import Script
 
 
 @pytest.fixture(scope="session")

@@ -17,12 +17,12 @@ from transformers.video_utils import VideoMetadata
 
 from longtake.toy import World
 from longtake.toy.cache import answer, read
-from longtake.toy.delta import fast_training, gated_delta_rule
-from longtake.toy.frames import patches, shrink
-from longtake.toy.model import TOKENS
-from longtake.toy.script import Script
-from longtake.toy.streams import chunk_times, embed, join
-from longtake.toy.vision_stage import encode
+from longtake.training.delta import fast_training, gated_delta_rule
+from longtake.training.frames import patches, shrink
+from longtake.training.hybrid import TOKENS
+from longtake.training.script import Script
+from longtake.training.streams import chunk_times, embed, join
+from longtake.training.vision_stage import encode
 
 TURNS = [("what colour was the circle ?", "red"), ("was the star shown ?", "no")]
 

@@ -11,15 +11,15 @@ from transformers import Qwen3VLProcessor
 
 from longtake.errors import LongtakeError
 from longtake.toy import train as training
-from longtake.toy.delta import fast_training
+from longtake.training.delta import fast_training
 from longtake.toy.evaluation import separation
-from longtake.toy.frames import FramePool, build_frames
-from longtake.toy.language_stage import CURRICULUM, Progress, draw_stream, train_language
-from longtake.toy.model import build_model
-from longtake.toy.script import Script
+from longtake.training.frames import FramePool, build_frames
+from longtake.training.language_stage import CURRICULUM, Progress, draw_stream, train_language
+from longtake.training.hybrid import build_model
+from longtake.training.script import Script
 from longtake.toy.shapes import SHAPES
-from longtake.toy.streams import ChunkPool, by_colour, encode_pool, pick_questions
-from longtake.toy.vision_stage import train_vision, vision_accuracy
+from longtake.training.streams import ChunkPool, by_colour, encode_pool, pick_questions
+from longtake.training.vision_stage import train_vision, vision_accuracy
 from longtake.toy.world import Question, World
 
 
@@ -36,7 +36,7 @@ def pool(processor: Qwen3VLProcessor, frames: FramePool) -> ChunkPool:
 def test_a_few_vision_steps_reduce_the_loss(
     processor: Qwen3VLProcessor, frames: FramePool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("longtake.toy.vision_stage._BATCH", 24)
+    monkeypatch.setattr("longtake.training.vision_stage._BATCH", 24)
     model = build_model(processor.tokenizer, 0)
     losses: list[float] = []
     train_vision(model, processor, frames, 40, 0, lambda _, loss: losses.append(loss))
@@ -47,7 +47,7 @@ def test_a_few_vision_steps_reduce_the_loss(
 def test_language_steps_reduce_the_loss_and_go_on_where_they_stopped(
     processor: Qwen3VLProcessor, script: Script, pool: ChunkPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("longtake.toy.language_stage._TOKENS_PER_STEP", 250)
+    monkeypatch.setattr("longtake.training.language_stage._TOKENS_PER_STEP", 250)
     model, resumed = build_model(processor.tokenizer, 0), build_model(processor.tokenizer, 0)
     losses: list[float] = []
     snapshot: dict[str, Any] = {}

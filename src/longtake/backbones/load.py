@@ -27,8 +27,9 @@ from longtake.kv import attention
 FAMILIES: tuple[type[Backbone], ...] = (Qwen3VL, Qwen35, Qwen25VL, Qwen2VL, LlavaOneVision, InternVL)
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 TOY = "toy"
+"""The embedded model that everything runs on by default; `EMBEDDED` has all."""
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
-TOY_FOLDER = Path(__file__).parents[1] / "toy" / "weights"
+EMBEDDED = {name: Path(__file__).parents[1] / "toy" / "weights" / name for name in (TOY, "toy-llava")}
 
 
 def load(
@@ -44,8 +45,8 @@ def load(
     """Load a model for streaming.
 
     Args:
-        name: "toy" (the embedded model), a folder with a checkpoint, or a hub id (the only case that downloads).
-            Quantized checkpoints load as transformers loads them.
+        name: "toy" or "toy-llava" (the embedded models), a folder with a checkpoint, or a hub id (the only case
+            that downloads). Quantized checkpoints load as transformers loads them.
         dtype: as transformers takes it; "auto" is the checkpoint's own.
         device: where to run; by default "cuda" if there is one, else "cpu".
         device_map: spread the layers over devices instead, as transformers does (needs accelerate).
@@ -57,7 +58,7 @@ def load(
         LongtakeError: when there is no such model, its family is not supported, it does not fit in memory (said
             before it is loaded), or a package that an option needs is missing.
     """
-    folder = TOY_FOLDER if name == TOY else Path(name)
+    folder = EMBEDDED.get(name, Path(name))
     local = folder.is_dir()
     source = str(folder) if local else name
     if local and not (folder / "config.json").is_file():
@@ -108,7 +109,8 @@ def by_model_type(model_type: str, name: str) -> type[Backbone]:
 
 def _known() -> str:
     families = ", ".join(f"{family.family} (model_type {', '.join(family.model_types)})" for family in FAMILIES)
-    return f"give '{TOY}' (embedded), a checkpoint folder, or a hub id owner/name, of a supported family: {families}"
+    embedded = " or ".join(f"'{name}'" for name in EMBEDDED)
+    return f"give {embedded} (embedded), a checkpoint folder, or a hub id owner/name, of a supported family: {families}"
 
 
 def _check_place(dtype: str | torch.dtype, device: str) -> None:

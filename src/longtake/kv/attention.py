@@ -28,6 +28,7 @@ def attend(
     scaling: float | None = None,
     dropout: float = 0.0,
     reading: Reading | None = None,
+    queries: dict[int, Tensor] | None = None,
     **_: Any,
 ) -> tuple[Tensor, None]:
     """Softmax attention of the newest Q rows over all K rows held, causal among the newest.
@@ -39,6 +40,7 @@ def attend(
     Args:
         query: [1, heads, Q, dim]. key, value: [1, kv_heads, K, dim], K >= Q, keys already rotated.
         reading: records where packed prompts look, and has its own rule of which of the newest rows see each other.
+        queries: takes down the queries [heads, Q, dim] of each decoder layer.
 
     Returns:
         ([1, Q, heads, dim], None), as the library expects.
@@ -57,6 +59,8 @@ def attend(
         raise ValueError("sliding-window attention is not supported; which rows stay is the policy's decision")
     if dropout:
         raise ValueError("dropout in attention is for training; put the model into eval mode")
+    if queries is not None:
+        queries[cast(int, module.layer_idx)] = query[0]
     grouped = query.shape[1] != key.shape[1]
     rows, held = query.shape[2], key.shape[2]
     if reading is not None:

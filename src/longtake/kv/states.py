@@ -61,6 +61,11 @@ class StateCopy:
                 layer.has_previous_state[0] = saved.begun
 
     @property
+    def conv(self) -> list[Tensor | None]:
+        """The saved convolution state of each layer [1, channels, kernel]; None where it was empty."""
+        return [None if saved is None or not saved.begun else saved.conv for saved in self._saved]
+
+    @property
     def recurrent(self) -> list[Tensor | None]:
         """The saved recurrent state of each layer [1, value_heads, key_dim, value_dim]; None where it was empty."""
         return [None if saved is None or not saved.begun else saved.recurrent for saved in self._saved]

@@ -14,6 +14,7 @@ from longtake.memory import Keep, Memory
 from longtake.policies.positions import Compaction, by_grid, by_rank
 from longtake.policies.signals.guidance import GLOBAL
 from longtake.probe import Probe
+from longtake.trace import Sight, Trace
 
 Reindex = Literal["off", "lazy", "eager"]
 
@@ -55,9 +56,14 @@ class Policy(ABC):
         """Called once, with the opening held and no frame yet. `probe` looks at what is held with the model's eyes."""
         self._probe = probe
 
-    def observe(self, memory: Memory, chunk: int) -> None:  # noqa: B027
+    @property
+    def sights(self) -> frozenset[Sight]:
+        """What `observe` is to find in the trace of each chunk."""
+        return frozenset()
+
+    def observe(self, memory: Memory, chunk: int, trace: Trace) -> None:  # noqa: B027
         """Called after chunk number `chunk` came in, before `keep`. `memory.states_before` holds the states
-        before it."""
+        before it, `trace` what of `sights` was seen on its way."""
 
     @abstractmethod
     def keep(self, memory: Memory) -> Keep | None:
@@ -79,7 +85,7 @@ class Policy(ABC):
     def settings(self) -> dict[str, Any]:
         """The hyperparameters that run, the budget aside; where nothing is compacted, how it would be is left out."""
         idle = {"budget", *(("compaction", "margin") if self.reindex == "off" else ())}
-        return {f.name: getattr(self, f.name) for f in fields(self) if f.name not in idle}
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.init and f.name not in idle}
 
     def chunk_frames(self) -> int | None:
         """Frames that the method prefills at once, None for what suits the model."""

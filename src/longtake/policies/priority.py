@@ -11,6 +11,7 @@ from longtake.memory import Keep, Memory
 from longtake.policies.policy import Policy
 from longtake.policies.selection import whole_chunks
 from longtake.probe import Probe
+from longtake.trace import Trace
 
 _COLUMN = "priority"
 
@@ -35,7 +36,7 @@ class PriorityPolicy(Policy):
         super().begin(memory, probe)
         memory.ledger.add_score(_COLUMN, 2.0)  # the opening comes before every chunk
 
-    def observe(self, memory: Memory, chunk: int) -> None:
+    def observe(self, memory: Memory, chunk: int, trace: Trace) -> None:
         ledger = memory.ledger
         ledger[_COLUMN][ledger["chunk"] == chunk] = self.priority(chunk)
 

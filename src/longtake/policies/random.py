@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import random
 from dataclasses import dataclass
 from typing import ClassVar
 
 from longtake.policies.priority import PriorityPolicy
+from longtake.policies.signals.arrival import permanent_priority
 
 
 @dataclass
@@ -23,4 +23,4 @@ class Random(PriorityPolicy):
     seed: int = 0
 
     def priority(self, chunk: int) -> float:
-        return random.Random(f"{self.seed}:{chunk}").random()
+        return permanent_priority(self.seed, chunk)

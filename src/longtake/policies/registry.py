@@ -13,10 +13,11 @@ from longtake.policies.hermes import Hermes, HermesLlava, HermesQwen
 from longtake.policies.policy import Policy
 from longtake.policies.random import Random
 from longtake.policies.recency import Recency
+from longtake.policies.scored import Scored
 from longtake.policies.uniform import Uniform
 
 POLICIES: dict[str, type[Policy]] = {
-    policy.name: policy for policy in (DeltaS, Hermes, HermesLlava, HermesQwen, Full, Recency, Uniform, Random)
+    policy.name: policy for policy in (DeltaS, Hermes, HermesLlava, HermesQwen, Full, Recency, Uniform, Random, Scored)
 }
 
 _YES_NO = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}

@@ -3,10 +3,12 @@
 from pathlib import Path
 from typing import Final
 
+from longtake.toy.events import Event
+from longtake.toy.questions import Question
 from longtake.toy.render import render
-from longtake.toy.world import Event, Question, World
+from longtake.toy.world import World
 
 WEIGHTS: Final = Path(__file__).parent / "weights"
-"""Folder of the shipped checkpoint: weights, tokenizer and processor in the library's own formats."""
+"""Folder of the shipped checkpoints: weights, tokenizer and processor of each in the library's own formats."""
 
 __all__ = ["WEIGHTS", "Event", "Question", "World", "render"]

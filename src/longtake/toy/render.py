@@ -11,7 +11,8 @@ from typing import Any
 import av
 
 from longtake.errors import LongtakeError
-from longtake.toy.world import CANVAS, World
+from longtake.toy.scenery import CANVAS
+from longtake.toy.world import World
 
 
 def render(world: World, path: Path, fps: int = 4) -> Path:

@@ -1,4 +1,4 @@
-"""The things that are shown: 16 shapes as inequalities, 8 colours as RGB values."""
+"""The things that are shown: 16 shapes as inequalities, cards with a digit, 8 colours as RGB values."""
 
 from collections.abc import Callable
 from typing import Final, TypeAlias
@@ -59,10 +59,28 @@ _INSIDE: Final[dict[str, Callable[[Plane, Plane], Mask]]] = {
     "dice": lambda u, v: (np.abs(u) - 0.56) ** 2 + (np.abs(v) - 0.56) ** 2 <= 0.16,
 }
 SHAPES: Final[tuple[str, ...]] = tuple(_INSIDE)
+CARDS: Final[tuple[str, ...]] = tuple("0123456789")
+"""Cards are named by the digit that they bear."""
+THINGS: Final[tuple[str, ...]] = (*SHAPES, *CARDS)
+
+# Five rows of three cells for each digit.
+_GLYPHS: Final[dict[str, str]] = {
+    "0": "111101101101111",
+    "1": "010110010010111",
+    "2": "111001111100111",
+    "3": "111001111001111",
+    "4": "101101111001001",
+    "5": "111100111001111",
+    "6": "111100111101111",
+    "7": "111001010010010",
+    "8": "111101111101111",
+    "9": "111101111001111",
+}
+_DARK: Final = 110  # mean level below which a card's digit is white, above which black
 
 
-def draw(canvas: NDArray[np.float32], shape: str, colour: str, x: float, y: float, radius: float) -> None:
-    """Paint one shape onto `canvas` [H, W, 3] in place; centre and radius are in pixels."""
+def draw(canvas: NDArray[np.float32], thing: str, colour: str, x: float, y: float, radius: float) -> None:
+    """Paint one shape, or card, onto `canvas` [H, W, 3] in place; centre and radius are in pixels."""
     height, width = canvas.shape[:2]
     top, bottom = max(0, int(y - radius)), min(height, int(y + radius) + 2)
     left, right = max(0, int(x - radius)), min(width, int(x + radius) + 2)
@@ -71,5 +89,13 @@ def draw(canvas: NDArray[np.float32], shape: str, colour: str, x: float, y: floa
         ((np.arange(left, right) - x) / radius).astype(np.float32),
         indexing="ij",
     )
-    inside = _INSIDE[shape](u, v) & (np.maximum(np.abs(u), np.abs(v)) <= 1)
-    canvas[top:bottom, left:right][inside] = COLOURS[colour]
+    area = canvas[top:bottom, left:right]
+    if thing in _INSIDE:
+        area[_INSIDE[thing](u, v) & (np.maximum(np.abs(u), np.abs(v)) <= 1)] = COLOURS[colour]
+        return
+    area[(np.abs(u) <= 0.85) & (np.abs(v) <= 1)] = COLOURS[colour]
+    cells = np.array([int(cell) for cell in _GLYPHS[thing]], dtype=bool).reshape(5, 3)
+    row, column = (np.floor((axis / reach + 1) / 2 * n).astype(int) for axis, reach, n in ((v, 0.75, 5), (u, 0.55, 3)))
+    within = (row >= 0) & (row < 5) & (column >= 0) & (column < 3)
+    ink = within & cells[row.clip(0, 4), column.clip(0, 2)]
+    area[ink] = 255 if np.mean(COLOURS[colour]) < _DARK else 0

@@ -2,9 +2,32 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import ClassVar
+
 import torch
 
 from longtake.memory import Memory
+from longtake.policies.signals.signal import WrittenOnce
+from longtake.probe import Probe
+from longtake.trace import Trace
+
+
+@dataclass
+class StateDrift(WrittenOnce):
+    """One score per chunk, see `state_drift`. The prompt's opening beyond the sinks competes like a chunk: it meets
+    empty states and scores 1."""
+
+    name: ClassVar[str] = "drift"
+    line: ClassVar[str] = "how much each chunk changed the recurrent states (DeltaS)"
+    needs_recurrent_states: ClassVar[bool] = True
+
+    def begin(self, memory: Memory, probe: Probe) -> None:
+        super().begin(memory, probe)
+        memory.ledger.add_score(self.name, state_drift(memory))
+
+    def judge(self, memory: Memory, chunk: int, trace: Trace) -> float:
+        return state_drift(memory)
 
 
 @torch.no_grad()

@@ -1,0 +1,1 @@
+"""Measuring what a policy remembers: streams with known truth, watched once per policy, questioned at their end."""

@@ -1,0 +1,1 @@
+"""How the embedded models are made: two species of small models learn to watch the toy world."""

@@ -1,0 +1,65 @@
+"""What is learned in which order."""
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+_LONG_FROM, _LONG_SHARE = 0.7, 0.3  # share of the steps after which the longest streams come, and how often
+_REPLAY = 0.3  # share of steps on earlier grades
+
+
+@dataclass(frozen=True, slots=True)
+class Grade:
+    """Streams of up to `chunks` seconds with `fewest` to `most` events, and the questions packed after one.
+
+    Attributes:
+        questions: at most so many in all.
+        seen: up to so many of them ask whether a shape was shown, `absent` for the colour of one that was not.
+        named: "was the X shown ?" is answered by the colour, or "nothing", in place of "yes" and "no".
+        passes, patience: the next grade begins when the smoothed accuracies of `kinds` are above the one, or after
+            so many steps.
+    """
+
+    chunks: int
+    fewest: int
+    most: int
+    questions: int = 16
+    seen: int = 4
+    absent: int = 1
+    named: bool = False
+    passes: float = 0.85
+    patience: int = 150
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The kinds of questions that the grade is about."""
+        return ("colour", "seen") if not self.named else ("colour", "unnamed" if self.absent else "named")
+
+
+# Whether a shape was shown is learned in three grades. From "yes" and "no" alone it stays a coin toss for thousands of
+# questions: to read the answer the attention must look for the shape, and it will not before there is an answer to
+# read. So the same words first ask for the colour, which makes them look; then for shapes that were not there, which
+# lets the attention rest where nothing was shown; and then "yes" and "no" are a matter of reading.
+CURRICULUM: Final = (
+    Grade(8, 1, 3, 12, 3, 0, named=True, patience=350),
+    Grade(8, 1, 3, 12, 2, 1, named=True, patience=350),
+    Grade(8, 1, 3, 12, 3, 1, patience=300),
+    Grade(16, 1, 6, 14),
+    Grade(32, 2, 10),
+    Grade(64, 3, 20, 18),
+    Grade(128, 2, 28, 20),
+)
+LONG: Final = (Grade(256, 4, 32, 20), Grade(600, 10, 48, 24))
+"""Grades of the last third of the training, mixed into the last one of the curriculum."""
+
+
+def draw_grade(number: int, done: float, rng: np.random.Generator) -> Grade:
+    """The grade of one step, when the training has come to grade `number` and a share `done` of its steps."""
+    if number == len(CURRICULUM) - 1 and done > _LONG_FROM and rng.random() < _LONG_SHARE:
+        return LONG[int(rng.integers(len(LONG)))]
+    # Grades that answer the same question otherwise are not gone back to.
+    earlier = [old for old in CURRICULUM[:number] if old.named == CURRICULUM[number].named]
+    if earlier and rng.random() < _REPLAY:
+        return earlier[int(rng.integers(len(earlier)))]
+    return CURRICULUM[number]
