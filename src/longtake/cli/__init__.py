@@ -10,7 +10,7 @@ import typer
 from rich.markup import escape
 
 from longtake import LongtakeError, __version__
-from longtake.cli import ask, demo, evaluate, listings, memory
+from longtake.cli import ask, demo, evaluate, horizons, listings, memory
 from longtake.cli.terminal import err, out
 
 app = typer.Typer(
@@ -29,7 +29,15 @@ def root(version: Annotated[bool, typer.Option("--version", help="Print the vers
 
 
 app.add_typer(evaluate.app, name="eval")
-for command in (ask.ask, memory.memory, demo.demo, evaluate.report, listings.models, listings.policies):
+for command in (
+    ask.ask,
+    memory.memory,
+    demo.demo,
+    evaluate.report,
+    horizons.horizons,
+    listings.models,
+    listings.policies,
+):
     app.command()(command)
 
 

@@ -82,6 +82,18 @@ def parse_seconds(text: str) -> float:
         raise LongtakeError(f"A length is written like 90s, 10m, 6h or 1d, not '{text}'.") from None
 
 
+def parse_seeds(text: str) -> list[int]:
+    """Whole numbers between commas.
+
+    Raises:
+        LongtakeError: for anything else.
+    """
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise LongtakeError(f"Seeds are whole numbers with commas between them, not '{text}'.") from None
+
+
 def cases(policies: Iterable[str], budgets: Sequence[float], chunk: float | None = 1.0) -> tuple[Case, ...]:
     """Each policy at each budget; policies without a bound once.
 
@@ -171,9 +183,9 @@ def choose(
     if unknown := [name for name in chosen if name not in EMBEDDED_MODELS]:
         raise LongtakeError(f"The toy world is watched by {' and '.join(EMBEDDED_MODELS)}, not by '{unknown[0]}'.")
     everything = [
-        Stream(parse_seconds(length), int(_number(seed, "A seed is a whole number")), number, every, scenery)
+        Stream(parse_seconds(length), seed, number, every, scenery)
         for length in _split(lengths or base.lengths)
-        for seed in _split(seeds)
+        for seed in parse_seeds(seeds)
         for number in range(streams or base.streams)
     ]
     return units(chosen, everything, tried, frozenset(name for name, has in EMBEDDED_MODELS.items() if has))

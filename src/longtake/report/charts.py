@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from longtake.errors import LongtakeError
+from longtake.evaluation.horizons import Horizons
 from longtake.report.retention import AGES, Trials, by_age, macro, spell
 
 _MOST = 14  # policies in one picture, the best ones
@@ -19,11 +21,7 @@ def draw_all(trials: Trials, folder: Path) -> list[Path]:
     Raises:
         LongtakeError: where matplotlib is missing or a file cannot be written.
     """
-    try:
-        import matplotlib
-    except ImportError as error:
-        raise LongtakeError("The plots need matplotlib: pip install 'longtake[plots]'.") from error
-    matplotlib.use("Agg")
+    _require_matplotlib()
     found = []
     for model in trials.values("model"):
         for seconds in trials.where(model=model).values("seconds"):
@@ -33,6 +31,35 @@ def draw_all(trials: Trials, folder: Path) -> list[Path]:
             for kind, draw in (("budget", _against_budget), ("age", _against_age), ("held", _heat)):
                 found.append(_saved(draw(some, title), folder / f"{stem}-{kind}.png"))
     return found
+
+
+def draw_horizons(found: Sequence[Horizons], path: Path) -> Path:
+    """The half-lives of all heads, sorted as on the first stream, one mark per stream.
+
+    Raises:
+        LongtakeError: where matplotlib is missing or the file cannot be written.
+    """
+    _require_matplotlib()
+    figure, axes = _axes(
+        "Half-life of each head's recurrent state", "head, by half-life on the first stream", "seconds"
+    )
+    order = found[0].half_life.ravel().argsort()
+    layer = np.repeat(found[0].layers, found[0].half_life.shape[1])[order]
+    for one, marker in zip(found, "ox+^v<>sd*" * len(found), strict=False):
+        axes.scatter(range(len(order)), one.half_life.ravel()[order], c=layer, marker=marker, s=22, label=one.name)
+    axes.set_yscale("log")
+    axes.autoscale(axis="y")
+    axes.legend(fontsize=8, frameon=False)
+    figure.colorbar(axes.collections[0], label="decoder layer")
+    return _saved(figure, path)
+
+
+def _require_matplotlib() -> None:
+    try:
+        import matplotlib
+    except ImportError as error:
+        raise LongtakeError("The plots need matplotlib: pip install 'longtake[plots]'.") from error
+    matplotlib.use("Agg")
 
 
 def _against_budget(trials: Trials, title: str) -> Any:

@@ -93,7 +93,7 @@ class _Past:
             yield f"what number was on the {colour} card ?", shows[0].shape, self._moments(shows)
 
     def orders(self) -> _Task:
-        once = [shows[0] for shows in self.shown.values() if len(shows) == 1]
+        once = [shows[0] for shows in self.clear.values() if len(shows) == 1]
         pairs = self.rng.permutation(len(once))[: 2 * _PAIRS]
         for one, two in zip(pairs[::2].tolist(), pairs[1::2].tolist(), strict=False):
             both = once[one], once[two]

@@ -17,8 +17,10 @@ class Grade:
         questions: at most so many in all.
         seen: up to so many of them ask whether a shape was shown, `absent` for the colour of one that was not.
         named: "was the X shown ?" is answered by the colour, or "nothing", in place of "yes" and "no".
-        passes, patience: the next grade begins when the smoothed accuracies of `kinds` are above the one, or after
-            so many steps.
+        plain: nothing but shapes on a quiet background, and the questions of `PLAIN`.
+        kinds, passes, patience: the next grade begins when the smoothed accuracies of these kinds are above the one,
+            or after so many steps.
+        tokens: of one step, about.
     """
 
     chunks: int
@@ -28,29 +30,30 @@ class Grade:
     seen: int = 4
     absent: int = 1
     named: bool = False
+    plain: bool = False
+    kinds: tuple[str, ...] = ("colour", "seen", "first", "last", "now", "number")
     passes: float = 0.85
-    patience: int = 150
-
-    @property
-    def kinds(self) -> tuple[str, ...]:
-        """The kinds of questions that the grade is about."""
-        return ("colour", "seen") if not self.named else ("colour", "unnamed" if self.absent else "named")
+    patience: int = 200
+    tokens: int = 4000
 
 
-# Whether a shape was shown is learned in three grades. From "yes" and "no" alone it stays a coin toss for thousands of
+PLAIN: Final = ("colour", "first", "last", "seen", "now")
+# Whether a shape was shown is learned in four grades. From "yes" and "no" alone it stays a coin toss for thousands of
 # questions: to read the answer the attention must look for the shape, and it will not before there is an answer to
-# read. So the same words first ask for the colour, which makes them look; then for shapes that were not there, which
-# lets the attention rest where nothing was shown; and then "yes" and "no" are a matter of reading.
+# read. So the same words first ask for the colour, which makes them look; then, with one event and then with several,
+# for shapes that were not there, which lets the attention rest where nothing was shown; and then "yes" and "no" are a
+# matter of reading. All else comes after that.
 CURRICULUM: Final = (
-    Grade(8, 1, 3, 12, 3, 0, named=True, patience=350),
-    Grade(8, 1, 3, 12, 2, 1, named=True, patience=350),
-    Grade(8, 1, 3, 12, 3, 1, patience=300),
+    Grade(8, 1, 3, 10, 3, 0, named=True, plain=True, kinds=("colour", "named"), tokens=2000),
+    Grade(6, 1, 1, 6, 2, 2, named=True, plain=True, kinds=("colour", "unnamed"), tokens=2000, patience=300),
+    Grade(8, 1, 3, 10, 2, 1, named=True, plain=True, kinds=("colour", "unnamed"), tokens=2500, patience=350),
+    Grade(8, 1, 3, 10, 3, 1, plain=True, kinds=("colour", "seen"), tokens=2500),
     Grade(16, 1, 6, 14),
-    Grade(32, 2, 10),
-    Grade(64, 3, 20, 18),
-    Grade(128, 2, 28, 20),
+    Grade(32, 2, 10, 16, 3),
+    Grade(64, 3, 20, 20, 2),
+    Grade(128, 2, 28, 22, 2),
 )
-LONG: Final = (Grade(256, 4, 32, 20), Grade(600, 10, 48, 24))
+LONG: Final = (Grade(256, 4, 32, 22, 2), Grade(600, 10, 48, 26, 2))
 """Grades of the last third of the training, mixed into the last one of the curriculum."""
 
 
@@ -59,7 +62,7 @@ def draw_grade(number: int, done: float, rng: np.random.Generator) -> Grade:
     if number == len(CURRICULUM) - 1 and done > _LONG_FROM and rng.random() < _LONG_SHARE:
         return LONG[int(rng.integers(len(LONG)))]
     # Grades that answer the same question otherwise are not gone back to.
-    earlier = [old for old in CURRICULUM[:number] if old.named == CURRICULUM[number].named]
+    earlier = [old for old in CURRICULUM[:number] if old.named == CURRICULUM[number].named and not old.plain]
     if earlier and rng.random() < _REPLAY:
         return earlier[int(rng.integers(len(earlier)))]
     return CURRICULUM[number]

@@ -40,7 +40,8 @@ class Hybrid(Species):
     frames = FRAMES
     clock = True
     axes = 3
-    steps = (2600, 1500)
+    forks = False
+    steps = (3200, 1500)
     minutes = 60
     views: ClassVar = ((True, True), (True, True), (True, False), (False, True))
 

@@ -9,14 +9,16 @@ from longtake.toy.questions import Question
 from longtake.toy.shapes import SHAPES
 from longtake.toy.world import World
 
-_WEIGHT = {"order": 2.0, "first": 3.0, "last": 3.0, "count": 1.5, "now": 3.0}
+_WEIGHT = {"order": 5.0, "first": 2.5, "last": 2.5, "count": 2.5, "now": 2.5}
 _ONCE_WEIGHT = 0.4  # of questions whose answer is that something was shown once
 
 
 def pick_questions(
-    questions: Sequence[Question], count: int, seen: int, absent: int, rng: np.random.Generator
+    questions: Sequence[Question], count: int, seen: int, absent: int, rng: np.random.Generator, apart: bool = False
 ) -> list[Question]:
-    """Up to `count` questions in random order, no shape named twice: a named one would give away that it was shown.
+    """Up to `count` questions in random order.
+
+    Unless none can see another (`apart`) no shape is named twice: a named one would give away that it was shown.
 
     Up to `seen` ask whether a shape was shown, each with a fair coin for an answer; `absent` of them ask for the colour
     of a shape that was not, which is "nothing"; the rest is drawn from the others.
@@ -38,7 +40,7 @@ def pick_questions(
     chosen: list[Question] = []
     for question in [*drawn, *others]:
         shapes = shapes_in(question)
-        if not shapes & named and len(chosen) < count:
+        if (apart or not shapes & named) and len(chosen) < count:
             chosen.append(question)
             named |= shapes
     return [chosen[i] for i in rng.permutation(len(chosen))]

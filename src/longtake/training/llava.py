@@ -28,7 +28,8 @@ class Llava(Species):
     frames = 1
     clock = False
     axes = 1
-    steps = (2600, 2400)
+    forks = True
+    steps = (3200, 2200)
     minutes = 60
     views: ClassVar = ((True,), (True,))
 
@@ -114,12 +115,15 @@ class Llava(Species):
         newline: Tensor = model.model.image_newline
         return newline[None]
 
-    def hidden(self, model: Any, embeddings: Tensor, positions: Tensor) -> Tensor:
+    def hidden(self, model: Any, embeddings: Tensor, positions: Tensor, branches: Tensor) -> Tensor:
         # Left to itself the library takes a jump in one-axis positions for the start of another sequence.
+        length = branches.shape[1]
+        seen = (branches[:, None, None] == 0) | (branches[:, None, None] == branches[:, None, :, None])
+        seen &= torch.ones(length, length, dtype=torch.bool).tril()
         out: Tensor = model.model.language_model(
             inputs_embeds=embeddings,
             position_ids=positions[0],
-            attention_mask={"full_attention": None},
+            attention_mask={"full_attention": seen},
             use_cache=False,
         ).last_hidden_state
         return out

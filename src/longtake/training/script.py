@@ -16,7 +16,8 @@ class Script:
         self.opening = self._ids(head)
         self._chunks: dict[str, list[int]] = {}
         self.video_id: int = processor.video_token_id
-        self._endings = [self.video_id] * endings
+        self.endings = endings
+        """Placeholders that end the video, before the first question."""
         self._answer_mark: int = self._tokenizer.convert_tokens_to_ids("assistant")
 
     def chunk(self, time: float) -> list[int]:
@@ -29,7 +30,15 @@ class Script:
     def turns(self, turns: Sequence[tuple[str, str | None]]) -> list[int]:
         """From the end of the video on: questions with their answers. An answer of None opens one to be generated."""
         _, tail = self._around_video(turns)
-        return [*self._endings, *self._ids(tail)]
+        return [self.video_id] * self.endings + self._ids(tail)
+
+    def branches(self, turns: Sequence[tuple[str, str | None]]) -> list[list[int]]:
+        """Turns as one conversation; or, where questions can stand beside each other, each as if it were the only one,
+        what ends the video before the first."""
+        if not self._species.forks:
+            return [self.turns(turns)]
+        first, *others = (self.turns([turn]) for turn in turns)
+        return [first, *(other[self.endings :] for other in others)]
 
     def answer_positions(self, ids: Sequence[int]) -> list[int]:
         """Indices in `ids` of the tokens from which an answer is predicted: each generation prompt's last."""

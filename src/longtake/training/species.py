@@ -32,6 +32,9 @@ class Species(ABC):
     clock: ClassVar[bool]
     """Whether words between the frames tell the time."""
     axes: ClassVar[int]
+    forks: ClassVar[bool]
+    """Whether several questions can be packed after one stream so that none sees another; recurrent states go on from
+    one to the next."""
     steps: ClassVar[tuple[int, int]]
     """Training steps of the two stages."""
     minutes: ClassVar[int]
@@ -83,8 +86,13 @@ class Species(ABC):
         """What makes the second stage fast."""
         return nullcontext()
 
-    def hidden(self, model: Any, embeddings: Tensor, positions: Tensor) -> Tensor:
-        """Last hidden states [B, L, 128] of whole sequences; positions are [axes, B, L]."""
+    def hidden(self, model: Any, embeddings: Tensor, positions: Tensor, branches: Tensor) -> Tensor:
+        """Last hidden states [B, L, 128] of whole sequences.
+
+        Args:
+            positions: [axes, B, L].
+            branches: int64 [B, L], 0 for what all see, else the number of the question.
+        """
         out: Tensor = model.model.language_model(
             inputs_embeds=embeddings, position_ids=positions, use_cache=False
         ).last_hidden_state

@@ -36,10 +36,12 @@ class ChunkPool:
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """ids [L], positions [axes, L], and the features [V, 128] that replace the V video tokens in order."""
+    """ids [L], positions [axes, L], branches [L] (see `Species.hidden`), and the features [V, 128] that replace the V
+    video tokens in order."""
 
     ids: Tensor
     positions: Tensor
+    branches: Tensor
     features: Tensor
 
 
@@ -125,24 +127,38 @@ def join(
         piece = script.chunk(float(time))
         ids += piece
         jumps += [0] * (len(piece) - 1) + [0 if skips is None else int(skips[index + 1])]
-    if turns:
-        ids += script.turns(turns)
-        jumps += [0] * (len(ids) - len(jumps))
-    tokens = torch.tensor(ids)
-    places = student.species.positions(tokens, script.video_id, torch.tensor(jumps))
-    return Stream(tokens, places, features.reshape(-1, features.shape[-1]))
+    before = len(ids)
+    first, *others = script.branches(turns) if turns else [[]]
+    asked = before + script.endings if turns else before  # what ends the video is seen by all questions
+    tokens = torch.tensor([*ids, *first])
+    skipped = torch.tensor(jumps + [0] * len(first))
+    places = [student.species.positions(tokens, script.video_id, skipped)]
+    branches = [0] * asked + [1] * (len(tokens) - asked)
+    for number, other in enumerate(others, 2):
+        # Each question stands where the first does.
+        places.append(places[0][:, asked : asked + 1] + torch.arange(len(other)))
+        branches += [number] * len(other)
+    return Stream(
+        torch.cat([tokens, *(torch.tensor(other) for other in others)]),
+        torch.cat(places, dim=1),
+        torch.tensor(branches),
+        features.reshape(-1, features.shape[-1]),
+    )
 
 
-def embed(student: Student, streams: Sequence[Stream]) -> tuple[Tensor, Tensor]:
-    """Right-padded embeddings [B, L, 128] and positions [axes, B, L]. Causal layers never see the padding."""
+def embed(student: Student, streams: Sequence[Stream]) -> tuple[Tensor, Tensor, Tensor]:
+    """Right-padded embeddings [B, L, 128], positions [axes, B, L] and branches [B, L]. Causal layers never see the
+    padding."""
     longest = max(len(stream.ids) for stream in streams)
     ids = torch.zeros(len(streams), longest, dtype=torch.long)
     axes = torch.zeros(student.species.axes, len(streams), longest, dtype=torch.long)
+    branches = torch.zeros_like(ids)
     for row, stream in enumerate(streams):
+        branches[row, : len(stream.ids)] = stream.branches
         ids[row, : len(stream.ids)] = stream.ids
         axes[:, row, : len(stream.ids)] = stream.positions
     embeddings = student.model.get_input_embeddings()(ids)
     mask = (ids == student.script.video_id).unsqueeze(-1)
     ending = student.species.ending(student.model)
     features = [part for stream in streams for part in (stream.features, ending)]
-    return embeddings.masked_scatter(mask, torch.cat(features)), axes
+    return embeddings.masked_scatter(mask, torch.cat(features)), axes, branches

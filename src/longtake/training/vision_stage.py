@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from longtake.toy.shapes import COLOURS, THINGS
+from longtake.toy.shapes import COLOURS, SHAPES, THINGS
 from longtake.training.frames import FramePool, batches, weather
 from longtake.training.species import TOKENS, Species, token_ids
 from longtake.training.student import Student
@@ -18,6 +18,7 @@ _SHARPNESS = 2.0
 _TOKEN_SHARE = 0.3
 _EMPTY = 0.06  # share of chunks that show nothing
 _WILD = 0.5
+_KINDS = ("shown", "card")  # a shape, a card
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +63,13 @@ def train_vision(
     parameters = [*student.species.tower(student.model), embedding]
     optimizer = torch.optim.AdamW(parameters, lr=_PEAK_RATE, weight_decay=0.05)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, _PEAK_RATE, total_steps=steps, pct_start=0.2)
-    things, colours = (_word_ids(student, words) for words in (THINGS, tuple(COLOURS)))
+    things, colours, kinds = (_word_ids(student, words) for words in (THINGS, tuple(COLOURS), _KINDS))
     for step in range(steps):
         chunks = draw_chunks(student.species, pool, _BATCH, generator)
         features = student.encode(chunks.frames)
         loss = torch.zeros(())
-        for words, target in ((things, chunks.thing), (colours, chunks.colour)):
+        sorts = torch.where(chunks.thing < len(SHAPES), 0, torch.where(chunks.thing < len(THINGS), 1, 2))
+        for words, target in ((things, chunks.thing), (colours, chunks.colour), (kinds, sorts)):
             scores = _SHARPNESS * features @ embedding[words].T
             loss = loss + F.cross_entropy(scores.mean(dim=1), target)
             loss = loss + _TOKEN_SHARE * F.cross_entropy(scores.flatten(0, 1), target.repeat_interleave(TOKENS))

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from longtake.kv.ledger import Kind
 from longtake.memory import Memory
 from longtake.policies.signals.signal import SETTLED, Signal
 from longtake.trace import Trace
@@ -40,33 +41,30 @@ class VisionQueries(Signal):
     def score(self, memory: Memory) -> Tensor:
         ledger = memory.ledger
         order = torch.argsort(ledger["index"])
-        newest = ledger["chunk"] == self._chunk
+        index, newest = ledger["index"][order], ledger["chunk"][order] == self._chunk
+        asking = index[newest & (ledger["kind"][order] == int(Kind.VISUAL))][-self.window :]
         looks = [
-            window_attention(queries, slab.keys[0], ~newest[order], order)
+            window_attention(queries, slab.keys[0][:, order.to(slab.keys.device)], asking, index)[:, :, ~newest]
             for queries, slab in zip(self._queries, memory.slabs, strict=True)
         ]
-        smooth = pooled(torch.cat([look.mean(dim=1) for look in looks]), self.kernel).mean(dim=0)
         score = torch.full((len(ledger),), SETTLED, dtype=torch.float64)
-        score[order[~newest[order]]] = smooth.cpu().double()
+        layers = [pooled(look.mean(dim=1), self.kernel).mean(dim=0).cpu() for look in looks]
+        score[order[~newest]] = torch.stack(layers).mean(dim=0).double()
         return score
 
 
-def window_attention(queries: Tensor, keys: Tensor, seen: Tensor, order: Tensor) -> Tensor:
-    """Softmax attention [heads, w, seen] of queries [heads, w, dim] to keys [kv_heads, n, dim], both turned.
-
-    Over all keys, those after the window's own queries aside for the few tokens of the window itself: that part is
-    left out of the result and of the softmax.
+def window_attention(queries: Tensor, keys: Tensor, asking: Tensor, index: Tensor) -> Tensor:
+    """Softmax attention [heads, w, n] of queries [heads, w, dim] to keys [kv_heads, n, dim], both turned.
 
     Args:
-        seen: mask [n] over `order` of the columns that are wanted.
-        order: rows of the keys in the order of the columns.
+        asking, index: places in the stream of the queries [w] and of the keys [n]; no query sees what came later.
     """
-    heads, groups = queries.shape[0], keys.shape[0]
-    past = keys[:, order[seen].to(keys.device)].repeat_interleave(heads // groups, dim=0)
-    scores: Tensor = (queries @ past.transpose(1, 2)).float() * queries.shape[-1] ** -0.5
-    return scores.softmax(dim=-1)
+    fold = queries.shape[0] // keys.shape[0]
+    scores = (queries @ keys.repeat_interleave(fold, dim=0).transpose(1, 2)).float() * queries.shape[-1] ** -0.5
+    later = (index[None] > asking[:, None]).to(scores.device)
+    return scores.masked_fill(later, float("-inf")).softmax(dim=-1)
 
 
 def pooled(scores: Tensor, kernel: int) -> Tensor:
-    """Averages [heads, n] over `kernel` neighbours; the ends count places outside as 0, as the library's pooling."""
-    return F.avg_pool1d(scores[None], kernel, stride=1, padding=kernel // 2)[0][:, : scores.shape[1]]
+    """Averages of [heads, n] over `kernel` neighbours; places outside count as 0, as the library's pooling has it."""
+    return F.avg_pool1d(scores[None], kernel, stride=1, padding=kernel // 2)[0]

@@ -7,48 +7,52 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from transformers import Qwen3VLProcessor
 
 from longtake.errors import LongtakeError
-from longtake.toy import train as training
-from longtake.training.delta import fast_training
-from longtake.toy.evaluation import separation
+from longtake.toy.questions import Question
+from longtake.toy.scenery import BUSY
+from longtake.toy.shapes import SHAPES, THINGS
+from longtake.toy.world import World
+from longtake.training import train as training
+from longtake.training.curriculum import CURRICULUM
 from longtake.training.frames import FramePool, build_frames
-from longtake.training.language_stage import CURRICULUM, Progress, draw_stream, train_language
-from longtake.training.hybrid import build_model
-from longtake.training.script import Script
-from longtake.toy.shapes import SHAPES
-from longtake.training.streams import ChunkPool, by_colour, encode_pool, pick_questions
+from longtake.training.language_stage import Progress, draw_stream, train_language
+from longtake.training.lessons import by_colour, later, pick_questions
+from longtake.training.streams import ChunkPool, encode_pool, watch
+from longtake.training.student import Student
 from longtake.training.vision_stage import train_vision, vision_accuracy
-from longtake.toy.world import Question, World
+
+
+def reborn(student: Student) -> Student:
+    return Student.new(student.species, 0)
 
 
 @pytest.fixture(scope="module")
-def frames(processor: Qwen3VLProcessor) -> FramePool:
-    return build_frames(processor, 5, 2)
+def frames(student: Student) -> FramePool:
+    return build_frames(student, 5, 2)
 
 
 @pytest.fixture(scope="module")
-def pool(processor: Qwen3VLProcessor, frames: FramePool) -> ChunkPool:
-    return encode_pool(build_model(processor.tokenizer, 0), processor, frames, 0)
+def pool(student: Student, frames: FramePool) -> ChunkPool:
+    return encode_pool(student, frames, 0)
 
 
 def test_a_few_vision_steps_reduce_the_loss(
-    processor: Qwen3VLProcessor, frames: FramePool, monkeypatch: pytest.MonkeyPatch
+    student: Student, frames: FramePool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("longtake.training.vision_stage._BATCH", 24)
-    model = build_model(processor.tokenizer, 0)
+    pupil = reborn(student)
     losses: list[float] = []
-    train_vision(model, processor, frames, 40, 0, lambda _, loss: losses.append(loss))
+    train_vision(pupil, frames, 40, 0, lambda _, loss: losses.append(loss))
     assert np.mean(losses[-8:]) < 0.95 * np.mean(losses[:4])
-    assert set(vision_accuracy(model, processor, frames, 0, 32)) == {"shape", "colour"}
+    assert set(vision_accuracy(pupil, frames, 0, 32)) == {"thing", "colour"}
 
 
 def test_language_steps_reduce_the_loss_and_go_on_where_they_stopped(
-    processor: Qwen3VLProcessor, script: Script, pool: ChunkPool, monkeypatch: pytest.MonkeyPatch
+    student: Student, pool: ChunkPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("longtake.training.language_stage._TOKENS_PER_STEP", 250)
-    model, resumed = build_model(processor.tokenizer, 0), build_model(processor.tokenizer, 0)
+    pupil, resumed = reborn(student), reborn(student)
     losses: list[float] = []
     snapshot: dict[str, Any] = {}
     state: dict[str, Any] = {}
@@ -56,15 +60,15 @@ def test_language_steps_reduce_the_loss_and_go_on_where_they_stopped(
     def report(progress: Progress) -> None:
         losses.append(progress.loss)
         if progress.step == 5:
-            snapshot["model"] = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+            snapshot["model"] = {name: tensor.clone() for name, tensor in pupil.model.state_dict().items()}
             snapshot["state"] = torch.load(_saved(state), weights_only=True)
 
-    with fast_training():
-        train_language(model, script, pool, 24, 0, report, state)
-        resumed.load_state_dict(snapshot["model"])
-        train_language(resumed, script, pool, 24, 0, lambda _: None, snapshot["state"])
+    with student.species.training():
+        train_language(pupil, pool, 24, 0, report, state)
+        resumed.model.load_state_dict(snapshot["model"])
+        train_language(resumed, pool, 24, 0, lambda _: None, snapshot["state"])
     assert np.mean(losses[-3:]) < 0.9 * np.mean(losses[:3])
-    for ours, theirs in zip(model.parameters(), resumed.parameters(), strict=True):
+    for ours, theirs in zip(pupil.model.parameters(), resumed.model.parameters(), strict=True):
         assert torch.allclose(ours, theirs, atol=1e-6)
 
 
@@ -75,18 +79,29 @@ def _saved(state: dict[str, Any]) -> io.BytesIO:
     return buffer
 
 
-def test_streams_are_drawn_the_same_from_the_same_generator(script: Script, pool: ChunkPool) -> None:
-    first, second = (draw_stream(script, pool, CURRICULUM[2], np.random.default_rng(3)) for _ in range(2))
+def test_streams_are_drawn_the_same_from_the_same_generator(student: Student, pool: ChunkPool) -> None:
+    first, second = (draw_stream(student, pool, CURRICULUM[3], np.random.default_rng(3)) for _ in range(2))
     assert torch.equal(first[0].ids, second[0].ids)
     assert torch.equal(first[0].features, second[0].features)
     assert first[1] == second[1]
     assert (first[0].positions.diff(dim=1)[0] >= 0).all()
 
 
+def test_composed_streams_show_each_event_in_its_chunks(student: Student, pool: ChunkPool) -> None:
+    world = World(4, 40, 6, BUSY)
+    features = watch(student.species, world, 40, pool, 0, np.random.default_rng(0))
+    quiet = pool.quiet[0]
+    rate = student.species.frames
+    for chunk, found in enumerate(features):
+        shown = any(world.visible(chunk + frame / rate) for frame in range(rate))
+        assert shown != any(torch.equal(found, empty) for empty in quiet)
+    assert pool.events.shape[1] == len(THINGS)
+
+
 def test_questions_of_one_stream_do_not_give_each_other_away() -> None:
     rng = np.random.default_rng(0)
     for seed in range(30):
-        picked: list[Question] = pick_questions(World(seed, 60, 12).questions(60), 12, 4, 1, rng)
+        picked: list[Question] = pick_questions(World(seed, 90, 20, BUSY).questions(90), 16, 4, 1, rng)
         named = [word for question in picked for word in question.text.split() if word in SHAPES]
         assert len(named) == len(set(named))
 
@@ -117,23 +132,36 @@ def test_the_first_grades_answer_whether_a_shape_was_seen_by_its_colour() -> Non
         assert named.text == question.text
 
 
-def test_separation_is_the_area_under_the_curve() -> None:
-    positive = torch.tensor([False, True, False, True])
-    assert separation(torch.tensor([0.1, 0.9, 0.2, 0.8]), positive) == 1.0
-    assert separation(torch.tensor([0.1, 0.15, 0.2, 0.8]), positive) == 0.75
+def test_a_clock_that_is_ahead_moves_the_minute() -> None:
+    world = World(3, 110, 8)
+    for question in world.questions(110, ["when"]):
+        assert later(question, 0.0) == question
+        ahead = later(question, 180.0)
+        if ahead is not None:
+            assert int(ahead.answer) == int(question.evidence[0] + 180) // 60
+        assert later(question, 3600.0) is None
 
 
 @pytest.mark.parametrize(("full", "blind"), [(0.9, 0.1), (1.0, 0.5)])
 def test_weights_that_fail_are_refused(full: float, blind: float) -> None:
-    metrics = {"128 chunks, full": {"colour": full}, "128 chunks, no keys and values": {"colour": blind}}
+    metrics = {"128 s, everything": {"all": full}, "128 s, keys and values dropped": {"colour": blind}}
     with pytest.raises(LongtakeError, match="not written"):
         training.require_both_ends(metrics)
 
 
-def test_weights_appear_whole(processor: Qwen3VLProcessor, tmp_path: Path) -> None:
+def test_weights_appear_whole_and_as_evaluated(
+    student: Student, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(training, "_TESTED", ((12.0, 1),))
     target = tmp_path / "weights"
     for seed in (0, 1):
-        training.write(target, build_model(processor.tokenizer, seed), processor, {"seed": seed})
-        assert f'"seed": {seed}' in (target / "training.json").read_text()
+        training.write(target, student, {"seed": seed, "metrics": {}}, check=False)
+        written = (target / "training.json").read_text()
+        assert f'"seed": {seed}' in written
+        assert "12 s, everything" in written
         assert [entry.name for entry in tmp_path.iterdir()] == ["weights"]
         assert (target / "model.safetensors").exists()
+    with pytest.raises(KeyError):
+        training.write(target, student, {"seed": 2, "metrics": {}}, check=True)
+    assert '"seed": 1' in (target / "training.json").read_text()
+    assert [entry.name for entry in tmp_path.iterdir()] == ["weights"]
