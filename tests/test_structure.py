@@ -46,7 +46,7 @@ SAME_FLOOR = {
     ("session", "schedule"),
     ("engine", "session"),
     ("evaluation", "toy"),
-    ("report", "evaluation"),
+    ("evaluation", "report"),
     ("report", "toy"),
     ("cli", "demo"),
     ("cli", "__init__"),

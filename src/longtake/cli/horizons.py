@@ -48,7 +48,7 @@ def horizons(
     if picture is not None:
         from longtake.report.charts import draw_horizons
 
-        draw_horizons(found, picture)
+        draw_horizons({one.name: one.half_life for one in found}, found[0].layers, picture)
     if as_json:
         record = {
             "model": model,

@@ -17,7 +17,7 @@ EMBEDDED_MODELS: Final = {"toy": True, "toy-llava": False}
 MINUTE, HOUR = 60.0, 3600.0
 BUDGETS: Final = (2.0, 5.0, 10.0, 25.0)
 """Percent of a stream's tokens."""
-NAMED: Final = ("deltas", "hermes", "recency", "uniform", "random")
+NAMED: Final = ("landmarks", "deltas", "hermes", "recency", "uniform", "random")
 CONTROLLED: Final = tuple(f"scored:score={score}:rule={rule}" for score in SIGNALS for rule in ("global", "spans"))
 """Every score under either rule, all else equal (DeltaS, table 2)."""
 ABLATIONS: Final[dict[str, tuple[str, ...]]] = {

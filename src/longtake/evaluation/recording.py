@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from itertools import pairwise
 
 import numpy as np
@@ -99,8 +99,8 @@ class Recording:
             self.backbone.shift(there, amount)
             if there != cursor:
                 raise RuntimeError(f"the recording was made at {there}, the stream stands at {cursor}")
-            for name in Cursor.__slots__:
-                setattr(cursor, name, getattr(self.cursors[after], name))
+            for field in fields(cursor):
+                setattr(cursor, field.name, getattr(self.cursors[after], field.name))
             self.backbone.shift(cursor, amount)
         if len(parts) == 1:
             return parts[0]

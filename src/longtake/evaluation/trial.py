@@ -5,8 +5,10 @@ from __future__ import annotations
 import time as clock
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -15,6 +17,7 @@ from longtake.evaluation.recording import Recording
 from longtake.evaluation.streams import Stream
 from longtake.kv.ledger import Kind, Ledger
 from longtake.memory import Keep
+from longtake.report.holdings import held_shares
 from longtake.session import Session
 
 MOMENTS = 100
@@ -80,7 +83,7 @@ def try_out(
     with engine.open(policy, budget, policy_options=dict(case.options), chunk_frames=frames) as session:
         recording.push_into(session, on_frame)
         watched = clock.perf_counter() - began
-        shares = _shares(session, stream)
+        shares = _shares(session)
         memory = session.memory
         facts: Mapping[str, Any] = {
             "tokens_seen": memory.seen,
@@ -111,18 +114,12 @@ def try_out(
     }
 
 
-def _shares(session: Session, stream: Stream) -> list[float]:
+def _shares(session: Session) -> list[float]:
     """For each of `MOMENTS` parts of the stream the share of its visual tokens held, mean over layers."""
-
-    def count(ledger: Ledger) -> Tensor:
-        time = ledger["time"][ledger["kind"] == int(Kind.VISUAL)]
-        return (time / stream.seconds * MOMENTS).long().clamp(0, MOMENTS - 1).bincount(minlength=MOMENTS)
-
-    layers = torch.stack(session.memory.per_layer(count)).double()
-    steps = session.frames // session.backbone.frames_per_step
-    whole = (session.visual_tokens or 1) * steps / MOMENTS
-    shares: list[float] = (layers.mean(dim=0) / whole).clamp(max=1).tolist()
-    return shares
+    chunks = held_shares(session).mean(axis=0)
+    edges = np.linspace(0, len(chunks), MOMENTS + 1)
+    parts = [chunks[int(start) : max(int(start) + 1, int(end))] for start, end in pairwise(edges)]
+    return [float(part.mean()) for part in parts]
 
 
 def _held(session: Session, stream: Stream, evidence: tuple[float, ...]) -> float | None:

@@ -10,6 +10,7 @@ from longtake.errors import LongtakeError
 from longtake.policies.deltas import DeltaS
 from longtake.policies.full import Full
 from longtake.policies.hermes import Hermes, HermesLlava, HermesQwen
+from longtake.policies.landmarks import Landmarks
 from longtake.policies.policy import Policy
 from longtake.policies.random import Random
 from longtake.policies.recency import Recency
@@ -17,7 +18,11 @@ from longtake.policies.scored import Scored
 from longtake.policies.uniform import Uniform
 
 POLICIES: dict[str, type[Policy]] = {
-    policy.name: policy for policy in (DeltaS, Hermes, HermesLlava, HermesQwen, Full, Recency, Uniform, Random, Scored)
+    policy.name: policy
+    for policy in (
+        *(DeltaS, Hermes, HermesLlava, HermesQwen, Landmarks),
+        *(Full, Recency, Uniform, Random, Scored),
+    )
 }
 
 _YES_NO = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}

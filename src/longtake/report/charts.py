@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from longtake.errors import LongtakeError
-from longtake.evaluation.horizons import Horizons
 from longtake.report.retention import AGES, Trials, by_age, macro, spell
 
 _MOST = 14  # policies in one picture, the best ones
@@ -33,8 +33,12 @@ def draw_all(trials: Trials, folder: Path) -> list[Path]:
     return found
 
 
-def draw_horizons(found: Sequence[Horizons], path: Path) -> Path:
+def draw_horizons(streams: Mapping[str, NDArray[np.float64]], layers: Sequence[int], path: Path) -> Path:
     """The half-lives of all heads, sorted as on the first stream, one mark per stream.
+
+    Args:
+        streams: by name [layers, heads] seconds.
+        layers: numbers of the decoder layers.
 
     Raises:
         LongtakeError: where matplotlib is missing or the file cannot be written.
@@ -43,10 +47,11 @@ def draw_horizons(found: Sequence[Horizons], path: Path) -> Path:
     figure, axes = _axes(
         "Half-life of each head's recurrent state", "head, by half-life on the first stream", "seconds"
     )
-    order = found[0].half_life.ravel().argsort()
-    layer = np.repeat(found[0].layers, found[0].half_life.shape[1])[order]
-    for one, marker in zip(found, "ox+^v<>sd*" * len(found), strict=False):
-        axes.scatter(range(len(order)), one.half_life.ravel()[order], c=layer, marker=marker, s=22, label=one.name)
+    first = next(iter(streams.values()))
+    order = first.ravel().argsort()
+    layer = np.repeat(layers, first.shape[1])[order]
+    for (name, half_life), marker in zip(streams.items(), "ox+^v<>sd*" * len(streams), strict=False):
+        axes.scatter(range(len(order)), half_life.ravel()[order], c=layer, marker=marker, s=22, label=name)
     axes.set_yscale("log")
     axes.autoscale(axis="y")
     axes.legend(fontsize=8, frameon=False)
