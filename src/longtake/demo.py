@@ -23,6 +23,7 @@ from longtake.toy.shapes import COLOURS
 from longtake.video import Chunk, read_video
 
 POLICIES = ("deltas", "recency", "uniform", "random")
+KINDS = ("colour", "first", "last", "seen", "now")
 SHARE = 10
 """The budget is the stream's tokens divided by this."""
 
@@ -98,7 +99,7 @@ def run_demo(
     world = World(seed, seconds)
     video = render(world, folder / "world.mp4")
     tell("rendering the world", 1.0)
-    questions = [q for part in (1 / 3, 2 / 3, 1.0) for q in world.questions(int(seconds * part))]
+    questions = [q for part in (1 / 3, 2 / 3, 1.0) for q in world.questions(int(seconds * part), KINDS)]
     (full,) = _watch(engine, video, world, questions, ("full",), None, tell)
     tokens = budget or full.seen // SHARE
     runs = [full, *_watch(engine, video, world, questions, policies, tokens, tell)]

@@ -23,13 +23,14 @@ from longtake.backbones.qwen3_5 import Qwen35
 from longtake.backbones.qwen3_vl import Qwen3VL
 from longtake.errors import LongtakeError
 from longtake.kv import attention
+from longtake.memory import LINEAR
 
 FAMILIES: tuple[type[Backbone], ...] = (Qwen3VL, Qwen35, Qwen25VL, Qwen2VL, LlavaOneVision, InternVL)
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 TOY = "toy"
 """The embedded model that everything runs on by default; `EMBEDDED` has all."""
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
-EMBEDDED = {name: Path(__file__).parents[1] / "toy" / "weights" / name for name in (TOY, "toy-llava")}
+EMBEDDED = {name: Path(__file__).parents[1] / "toy" / "weights" / name for name in (TOY,)}
 
 
 def load(
@@ -45,8 +46,8 @@ def load(
     """Load a model for streaming.
 
     Args:
-        name: "toy" or "toy-llava" (the embedded models), a folder with a checkpoint, or a hub id (the only case
-            that downloads). Quantized checkpoints load as transformers loads them.
+        name: "toy" (the embedded model), a folder with a checkpoint, or a hub id (the only case that downloads).
+            Quantized checkpoints load as transformers loads them.
         dtype: as transformers takes it; "auto" is the checkpoint's own.
         device: where to run; by default "cuda" if there is one, else "cpu".
         device_map: spread the layers over devices instead, as transformers does (needs accelerate).
@@ -87,6 +88,19 @@ def load(
     return adopt(model, processor, name, family, **options)
 
 
+def has_recurrent_states(name: str) -> bool:
+    """Whether a model on this machine, the toy or a folder, is a hybrid; its weights are not loaded.
+
+    Raises:
+        LongtakeError: when there is no such model.
+    """
+    folder = EMBEDDED.get(name, Path(name))
+    if not (folder / "config.json").is_file():
+        raise LongtakeError(f"There is no model '{name}' here; give {_embedded()} or a checkpoint folder.")
+    config = _library(AutoConfig.from_pretrained, name, str(folder), True)
+    return LINEAR in (getattr(config.get_text_config(), "layer_types", None) or ())
+
+
 def adopt(model: Any, processor: Any, name: str, family: type[Backbone] | None = None, **options: Any) -> Backbone:
     """Make a backbone of a model and a processor already in memory. The model becomes the backbone's own."""
     family = family or by_model_type(model.config.model_type, name)
@@ -109,8 +123,13 @@ def by_model_type(model_type: str, name: str) -> type[Backbone]:
 
 def _known() -> str:
     families = ", ".join(f"{family.family} (model_type {', '.join(family.model_types)})" for family in FAMILIES)
-    embedded = " or ".join(f"'{name}'" for name in EMBEDDED)
-    return f"give {embedded} (embedded), a checkpoint folder, or a hub id owner/name, of a supported family: {families}"
+    return (
+        f"give {_embedded()} (embedded), a checkpoint folder, or a hub id owner/name, of a supported family: {families}"
+    )
+
+
+def _embedded() -> str:
+    return " or ".join(f"'{name}'" for name in EMBEDDED)
 
 
 def _check_place(dtype: str | torch.dtype, device: str) -> None:

@@ -29,7 +29,7 @@ def toy(
     budgets: Annotated[str | None, typer.Option(help="Percent of a stream's tokens, comma-separated.")] = None,
     lengths: Annotated[str | None, typer.Option(help="Lengths of streams, e.g. 10m,1h.")] = None,
     seeds: Annotated[str, typer.Option(help="Seeds, comma-separated.")] = "0,1,2",
-    models: Annotated[str | None, typer.Option(help="Of toy and toy-llava, comma-separated.")] = None,
+    models: Annotated[str | None, typer.Option(help="toy, or folders of models that know its world.")] = None,
     streams: Annotated[int | None, typer.Option(min=1, help="Streams for each length and seed.")] = None,
     preset: Annotated[
         str, typer.Option(help="What the options above are where they are not given: quick or full.")

@@ -6,14 +6,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from longtake.backbones.load import has_recurrent_states
 from longtake.errors import LongtakeError
 from longtake.evaluation.streams import Stream
 from longtake.evaluation.trial import EMPTIED, Case
 from longtake.policies.registry import POLICIES, make_policy
 from longtake.policies.signals.shelf import SIGNALS
 
-EMBEDDED_MODELS: Final = {"toy": True, "toy-llava": False}
-"""The models of the toy world, and whether they have recurrent states."""
 MINUTE, HOUR = 60.0, 3600.0
 BUDGETS: Final = (2.0, 5.0, 10.0, 25.0)
 """Percent of a stream's tokens."""
@@ -141,8 +140,8 @@ class Preset:
 
 PRESETS: Final = {
     "quick": Preset("toy", "4m", "5,10", "full,emptied,named", 1),
-    "full": Preset("toy,toy-llava", "10m,1h", "2,5,10,25", "full,emptied,named,controlled", 2),
-    "long": Preset("toy,toy-llava", "6h", "2,5,10,25", "named", 1),
+    "full": Preset("toy", "10m,1h", "2,5,10,25", "full,emptied,named,controlled", 2),
+    "long": Preset("toy", "6h", "2,5,10,25", "named", 1),
 }
 _SETS: Final = {"named": NAMED, "controlled": CONTROLLED}
 
@@ -180,15 +179,14 @@ def choose(
     percents = [_number(text, "A budget is a number of percent") for text in _split(budgets or base.budgets)]
     tried = [case for seconds in chunks for case in cases(wanted, percents, seconds)]
     chosen = _split(models or base.models)
-    if unknown := [name for name in chosen if name not in EMBEDDED_MODELS]:
-        raise LongtakeError(f"The toy world is watched by {' and '.join(EMBEDDED_MODELS)}, not by '{unknown[0]}'.")
+    recurrent = frozenset(name for name in chosen if has_recurrent_states(name))
     everything = [
         Stream(parse_seconds(length), seed, number, every, scenery)
         for length in _split(lengths or base.lengths)
         for seed in parse_seeds(seeds)
         for number in range(streams or base.streams)
     ]
-    return units(chosen, everything, tried, frozenset(name for name, has in EMBEDDED_MODELS.items() if has))
+    return units(chosen, everything, tried, recurrent)
 
 
 def _split(text: str) -> list[str]:

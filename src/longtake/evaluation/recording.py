@@ -64,6 +64,12 @@ class Recording:
         """Whether the model is told in words when a frame was taken."""
         return bool(self.segments) and bool((self.segments[0].rows.kind == int(Kind.TIMESTAMP)).any())
 
+    def knows(self, text: str) -> bool:
+        """Whether the model has a token for each word of a text, as models of the toy world have; others have pieces of
+        words and know all."""
+        tokens = self.backbone.tokenizer.tokenize(text)
+        return len(tokens) >= len(text.split())
+
     @property
     def tokens(self) -> int:
         """Tokens of the whole stream, the prompt's opening aside."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -59,9 +59,16 @@ class Stream:
         for index in range(int(self.seconds * fps)):
             yield Frame(index / fps, self.world.frame(index / fps))
 
-    def questions(self, clock: bool) -> list[Question]:
-        """All that can be asked at the end; without a `clock` nothing about the time of day."""
-        return self.world.questions(self.seconds, [kind for kind in KINDS if kind != "when" or clock])
+    def questions(self, clock: bool, knows: Callable[[str], bool] = lambda text: True) -> list[Question]:
+        """All that can be asked at the end.
+
+        Args:
+            clock: without it nothing is asked about the time of day.
+            knows: whether the model has words for a text; what it has none for is neither asked nor awaited.
+        """
+        kinds = [kind for kind in KINDS if kind != "when" or clock]
+        asked = self.world.questions(self.seconds, kinds)
+        return [question for question in asked if knows(question.text) and knows(question.answer)]
 
     def shows(self, moment: float) -> tuple[float, float]:
         """From when to when what is there at a moment can be seen."""

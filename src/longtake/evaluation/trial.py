@@ -105,7 +105,7 @@ def try_out(
                 _held(session, stream, question.evidence),
                 session.ask(question.text, max_new_tokens=4).text == question.answer,
             )
-            for question in stream.questions(recording.tells_time)
+            for question in stream.questions(recording.tells_time, recording.knows)
         ]
     return {
         **facts,

@@ -87,7 +87,7 @@ def _objects(rng: np.random.Generator, scenery: Scenery) -> list[tuple[str, str]
     colours = dict(zip(SHAPES, rng.choice(list(COLOURS), len(SHAPES)).tolist(), strict=True))
     if scenery.twins:
         colours |= {twin: colours[shape] for shape, twin in _TWINS}
-    objects = list(colours.items())
+    objects = list(colours.items()) if scenery.shapes else []
     if scenery.cards:
         objects += zip(rng.choice(list(CARDS), len(COLOURS)).tolist(), COLOURS, strict=True)
     return [objects[i] for i in rng.permutation(len(objects))]

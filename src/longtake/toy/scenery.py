@@ -23,7 +23,7 @@ class Scenery:
     """What a world shows.
 
     Attributes:
-        cards: among the events are cards with a digit, each of another colour.
+        cards, shapes: whether cards with a digit, each of another colour, and shapes are among the events.
         repeats: some objects come back, two to six times, and some again and again.
         twins: pairs of shapes that look alike have the same colour, place and size, so that frames nearly repeat.
         distractors: any of `DISTRACTORS`.
@@ -31,12 +31,15 @@ class Scenery:
     """
 
     cards: bool = False
+    shapes: bool = True
     repeats: bool = False
     twins: bool = False
     distractors: tuple[str, ...] = ()
     noise: float = 3.0
 
     def __post_init__(self) -> None:
+        if not (self.cards or self.shapes):
+            raise LongtakeError("A scenery needs shapes or cards to show.")
         if unknown := set(self.distractors) - set(DISTRACTORS):
             raise LongtakeError(f"There is no distractor {sorted(unknown)[0]!r}: use {', '.join(DISTRACTORS)}.")
 

@@ -9,10 +9,9 @@ import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
 
-from longtake.toy.questions import KINDS
 from longtake.toy.scenery import DISTRACTORS, QUIET, Scenery
 from longtake.toy.world import World
-from longtake.training.curriculum import CURRICULUM, PLAIN, Grade, draw_grade
+from longtake.training.curriculum import CURRICULUM, Grade, draw_grade
 from longtake.training.lessons import by_colour, later, pick_questions, spoken
 from longtake.training.streams import ChunkPool, Stream, chunk_times, embed, join, watch
 from longtake.training.student import Student
@@ -22,6 +21,7 @@ _WARMUP = 60
 _FLAT = 0.6  # share of the steps at the peak rate, before the cosine down to 3 %
 _FINAL = 0.03
 _SMOOTH = 0.08
+_SCENES = {"plain": QUIET, "cards": Scenery(cards=True, shapes=False), "again": Scenery(repeats=True)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,8 @@ def draw_stream(student: Student, pool: ChunkPool, grade: Grade, rng: np.random.
     most = min(grade.most, (seconds - 1) // 3)
     count = int(rng.integers(min(grade.fewest, most), most + 1))
     cards, repeats, twins, wild = (rng.random(4) < (0.6, 0.6, 0.4, 0.5)).tolist()
-    scenery = QUIET if grade.plain else Scenery(cards, repeats, twins, DISTRACTORS if wild else ())
+    mixed = Scenery(cards=cards, repeats=repeats, twins=twins, distractors=DISTRACTORS if wild else ())
+    scenery = {"all": mixed, **_SCENES}[grade.scene]
     world = World(int(rng.integers(1 << 40)), seconds, count, scenery)
     at = _moment(world, rng)
     features = watch(student.species, world, at, pool, int(rng.integers(len(pool.quiet))), rng)
@@ -49,8 +50,7 @@ def draw_stream(student: Student, pool: ChunkPool, grade: Grade, rng: np.random.
     if rng.random() < 0.5:
         ahead = float(rng.uniform(0, 560) if rng.random() < 0.6 else np.exp(rng.uniform(0, np.log(6 * 3600))))
     skips = _skips(len(times), rng) if rng.random() < 0.3 else None
-    known = PLAIN if grade.plain else KINDS
-    kinds = [kind for kind in known if kind != "when" or (student.species.clock and skips is None)]
+    kinds = [kind for kind in grade.asked if kind != "when" or (student.species.clock and skips is None)]
     questions = pick_questions(
         [moved for question in world.questions(at, kinds) if (moved := later(question, ahead))],
         grade.questions,
