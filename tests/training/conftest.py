@@ -19,11 +19,6 @@ def hybrid() -> Student:
     return fresh("toy")
 
 
-@pytest.fixture(scope="session")
-def llava() -> Student:
-    return fresh("toy-llava")
-
-
 @pytest.fixture(scope="session", params=ZOO)
 def student(request: pytest.FixtureRequest) -> Student:
     return fresh(request.param)

@@ -71,7 +71,7 @@ class Landmarks(Policy):
         rows = ((ledger["chunk"] == chunk) & (ledger["kind"] == int(Kind.VISUAL))).nonzero().squeeze(1)
         rows = rows[ledger["index"][rows].argsort()]
         frames = ledger["frame"][rows]
-        for frame in frames.unique().tolist():
+        for frame in sorted(set(frames.tolist())):
             mine = frames == frame
             signature = trace.features[mine.to(trace.features.device)].mean(dim=0)
             self._fresh[frame] = signature, float(ledger["time"][rows[mine]][0])

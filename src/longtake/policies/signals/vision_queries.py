@@ -62,7 +62,8 @@ def window_attention(queries: Tensor, keys: Tensor, asking: Tensor, index: Tenso
     fold = queries.shape[0] // keys.shape[0]
     scores = (queries @ keys.repeat_interleave(fold, dim=0).transpose(1, 2)).float() * queries.shape[-1] ** -0.5
     later = (index[None] > asking[:, None]).to(scores.device)
-    return scores.masked_fill(later, float("-inf")).softmax(dim=-1)
+    attention: Tensor = scores.masked_fill(later, float("-inf")).softmax(dim=-1)
+    return attention
 
 
 def pooled(scores: Tensor, kernel: int) -> Tensor:
