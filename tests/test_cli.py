@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from clips import write_sound, write_video
+from commands import longtake, spawned
 from longtake.cli import app
 from longtake.policies.registry import POLICIES, make_policy
 from longtake.toy import World, render
@@ -27,16 +28,9 @@ POSITIONS = {"reindex": "off"}
 CLIPS = sorted((Path(__file__).parents[1] / "../shared/clips").resolve().glob("*.[am][vp][i4]"))
 
 
-def longtake(*arguments: object, timeout: float = 120) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "longtake", *map(str, arguments)],
-        capture_output=True, text=True, timeout=timeout, env={**os.environ, "OMP_NUM_THREADS": "1"}, check=False,
-    )  # fmt: skip
-
-
 @pytest.fixture(scope="module")
 def world() -> World:
-    return World(5, 40.0)
+    return World(6, 40.0)
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +41,7 @@ def clip(world: World, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_questions_are_answered_in_one_pass_at_their_times(clip: Path, world: World) -> None:
     questions = [q for at in (20.0, 40.0) for q in world.questions(at, ("colour", "first"))]
     words = [part for q in questions for part in ("--at", q.ask_time)]
-    run = longtake("ask", clip, *(q.text for q in questions), *words, "--json")
+    run = spawned("ask", clip, *(q.text for q in questions), *words, "--json")
     assert run.returncode == 0, run.stderr
     records = [json.loads(line) for line in run.stdout.splitlines()]
     assert len(records) == len(questions) > 3
@@ -89,6 +83,13 @@ def test_a_budget_that_full_does_not_use_is_said(clip: Path) -> None:
     assert "--budget 100 is not used" in run.stdout
 
 
+def test_bad_input_ends_a_process_with_code_2(tmp_path: Path) -> None:
+    run = spawned("ask", tmp_path / "missing.mp4", "q ?")
+    assert (run.returncode, run.stdout) == (2, "")
+    assert "does not exist" in run.stderr
+    assert "Traceback" not in run.stderr
+
+
 def test_policies_are_listed_with_one_line_each() -> None:
     run = longtake("policies")
     assert [line.split()[0] for line in run.stdout.splitlines()] == list(POLICIES)
@@ -103,7 +104,7 @@ def test_policies_are_listed_with_one_line_each() -> None:
         (("{sound}", "q ?"), "only audio"),
         (
             ("{clip}", "q ?", "--policy", "nope"),
-            "there are deltas, hermes, hermes-llava, hermes-qwen, full, recency, uniform, random",
+            "there are deltas, hermes, hermes-llava, hermes-qwen, landmarks, full, recency, uniform, random, scored",
         ),
         (("{clip}", "q ?", "--model", "nope"), "give 'toy'"),
         (("{clip}", "q ?", "--budget", 7), "the least that works is"),

@@ -127,7 +127,7 @@ def test_what_is_held_is_told_truly(recording: Recording, stream: Stream) -> Non
     shares = result["held_by_moment"]
     assert max(shares[:50]) == 0.0
     assert min(shares[70:]) == 1.0
-    for one, question in zip(result["asked"], stream.questions(True), strict=True):
+    for one, question in zip(result["asked"], stream.questions(True, recording.knows), strict=True):
         if question.evidence:
             moments = [stream.shows(moment) for moment in question.evidence]
             expected = sum(end > 0.7 * 40 for _, end in moments) / len(moments)

@@ -16,6 +16,7 @@ def test_every_policy_has_a_name_and_one_line() -> None:
         "deltas",
         *("hermes", "hermes-llava", "hermes-qwen"),
         *("full", "recency", "uniform", "random"),
+        *("landmarks", "scored"),
     }
     for name, policy in POLICIES.items():
         assert policy.name == name
@@ -31,7 +32,10 @@ def test_options_given_as_text_are_read_as_numbers() -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("nope",), "there are deltas, hermes, hermes-llava, hermes-qwen, full, recency, uniform, random"),
+        (
+            ("nope",),
+            "there are deltas, hermes, hermes-llava, hermes-qwen, landmarks, full, recency",
+        ),
         (("deltas", 0), "positive number of tokens"),
         (("deltas", 100, {"windows": 3}), "it has compaction, margin, reindex, sinks, spans, window"),
         (("full", None, {"sinks": 3}), "it has compaction, margin, reindex"),

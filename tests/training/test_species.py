@@ -30,9 +30,14 @@ def clip(frames: int, fps: int) -> Tensor:
     return torch.from_numpy(np.stack([world.frame(index / fps) for index in range(frames)])).permute(0, 3, 1, 2)
 
 
+def turns_of(student: Student) -> list[tuple[str, str]]:
+    """A conversation; where questions are packed side by side the processor has only the first to compare with."""
+    return TURNS[:1] if student.species.forks else TURNS
+
+
 def conversation(student: Student) -> str:
     messages: list[dict[str, object]] = []
-    for question, reply in TURNS:
+    for question, reply in turns_of(student):
         messages.append({"role": "user", "content": [{"type": "text", "text": question}]})
         messages.append({"role": "assistant", "content": reply})
     messages[0]["content"] = [{"type": "video"}, {"type": "text", "text": TURNS[0][0]}]
@@ -97,10 +102,9 @@ def test_training_feeds_what_the_processor_makes(student: Student) -> None:
     inputs = processed(student, frames)
     small = species.shrink(student.processor, frames).view(13, species.frames, 3, 32, 32)
     with torch.no_grad():
-        stream = join(student, student.encode(small), chunk_times(species, 13), TURNS)
+        stream = join(student, student.encode(small), chunk_times(species, 13), turns_of(student))
         assert stream.ids.tolist() == inputs["input_ids"][0].tolist()
-        embeddings, axes = embed(student, [stream])
-        ours = model.lm_head(species.hidden(model, embeddings, axes))
+        ours = model.lm_head(species.hidden(model, *embed(student, [stream])))
         if species.axes > 1:
             expected, _ = model.model.get_rope_index(
                 inputs["input_ids"], inputs["mm_token_type_ids"], video_grid_thw=inputs["video_grid_thw"]
@@ -109,6 +113,24 @@ def test_training_feeds_what_the_processor_makes(student: Student) -> None:
             model.model.rope_deltas = None
         library = model(**inputs).logits
     assert (ours - library).abs().max() < 1e-5
+
+
+def test_questions_side_by_side_are_each_as_if_alone(student: Student) -> None:
+    if not student.species.forks:
+        assert student.script.branches(TURNS) == [student.script.turns(TURNS)]
+        return
+    torch.manual_seed(0)
+    features, times = torch.randn(6, TOKENS, 128), chunk_times(student.species, 6)
+    with torch.no_grad():
+        packed = join(student, features, times, TURNS)
+        together = student.species.hidden(student.model, *embed(student, [packed]))[0]
+        for number, turn in enumerate(TURNS, 1):
+            lone = join(student, features, times, [turn])
+            alone = student.species.hidden(student.model, *embed(student, [lone]))[0]
+            mine = (packed.branches == number).nonzero().squeeze(1)
+            theirs = (lone.branches == 1).nonzero().squeeze(1)
+            assert (together[mine] - alone[theirs]).abs().max() < 1e-5
+            assert torch.equal(packed.positions[:, mine], lone.positions[:, theirs])
 
 
 def test_a_jump_in_the_positions_hides_nothing(student: Student) -> None:
