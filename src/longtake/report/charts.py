@@ -55,7 +55,7 @@ def draw_horizons(streams: Mapping[str, NDArray[np.float64]], layers: Sequence[i
     axes.set_yscale("log")
     axes.autoscale(axis="y")
     axes.legend(fontsize=8, frameon=False)
-    figure.colorbar(axes.collections[0], label="decoder layer")
+    figure.colorbar(axes.collections[0], label="decoder layer", ticks=sorted(set(layer.tolist())))
     return _saved(figure, path)
 
 
@@ -69,6 +69,7 @@ def _require_matplotlib() -> None:
 
 def _against_budget(trials: Trials, title: str) -> Any:
     figure, axes = _axes(title, "budget, % of the stream's tokens", "accuracy, mean over tasks")
+    colours = _colours(trials)
     for policy in _bounded(trials)[:_MOST]:
         points = [
             (percent, found)
@@ -78,8 +79,8 @@ def _against_budget(trials: Trials, title: str) -> Any:
         mean = np.array([found.mean for _, found in points])
         half = np.array([found.half or 0.0 for _, found in points])
         where = [percent for percent, _ in points]
-        (line,) = axes.plot(where, mean, marker="o", markersize=3, label=policy)
-        axes.fill_between(where, mean - half, mean + half, color=line.get_color(), alpha=0.08, linewidth=0)
+        axes.plot(where, mean, marker="o", markersize=3, label=policy, color=colours[policy])
+        axes.fill_between(where, mean - half, mean + half, color=colours[policy], alpha=0.08, linewidth=0)
     for policy in (name for name in trials.policies() if name not in _bounded(trials)):
         whole = trials.where(policy=policy).figure(macro)
         if whole:
@@ -94,9 +95,11 @@ def _against_budget(trials: Trials, title: str) -> Any:
 
 def _against_age(trials: Trials, title: str) -> Any:
     figure, axes = _axes(title, "age of the evidence, tenths of the stream (newest left)", "accuracy")
+    colours = _colours(trials)
     for policy in trials.policies()[:_MOST]:
         found = [trials.where(policy=policy).figure(by_age(tenth)) for tenth in range(AGES)]
-        axes.plot(range(AGES), [f.mean if f else float("nan") for f in found], marker="o", markersize=3, label=policy)
+        heights = [one.mean if one else float("nan") for one in found]
+        axes.plot(range(AGES), heights, marker="o", markersize=3, label=policy, color=colours[policy])
     axes.legend(fontsize=7, loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
     return figure
 
@@ -116,6 +119,14 @@ def _heat(trials: Trials, title: str) -> Any:
     axes.set_title(f"Share of visual tokens held, mean over budgets: {title}", fontsize=10)
     figure.colorbar(image)
     return figure
+
+
+def _colours(trials: Trials) -> dict[str, Any]:
+    """A colour for each policy, the same in every picture of the same policies."""
+    from matplotlib import colormaps
+
+    names = sorted(trials.policies())
+    return {name: colormaps["tab20"](number % 20) for number, name in enumerate(names)}
 
 
 def _bounded(trials: Trials) -> list[str]:
