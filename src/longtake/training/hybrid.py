@@ -41,8 +41,8 @@ class Hybrid(Species):
     clock = True
     axes = 3
     forks = False
-    steps = (3200, 1500)
-    minutes = 60
+    steps = (3200, 3500)
+    minutes = 110
     views: ClassVar = ((True, True), (True, True), (True, False), (False, True))
 
     def processor(self) -> Qwen3VLProcessor:

@@ -10,7 +10,7 @@ from longtake.toy.shapes import SHAPES
 from longtake.toy.world import World
 
 _WEIGHT = {"order": 5.0, "first": 2.5, "last": 2.5, "count": 2.5, "now": 2.5}
-_ONCE_WEIGHT = 0.4  # of questions whose answer is that something was shown once
+_ONCE_WEIGHT = 0.25  # of questions whose answer is that something was shown once
 
 
 def pick_questions(

@@ -29,8 +29,8 @@ class Llava(Species):
     clock = False
     axes = 1
     forks = True
-    steps = (3200, 2200)
-    minutes = 60
+    steps = (3200, 5000)
+    minutes = 110
     views: ClassVar = ((True,), (True,))
 
     def processor(self) -> LlavaOnevisionProcessor:
