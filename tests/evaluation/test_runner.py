@@ -15,7 +15,8 @@ from longtake.evaluation.recording import Recording
 from longtake.evaluation.results import Results, read
 from longtake.evaluation.runner import estimate, run
 from longtake.evaluation.streams import Stream
-from longtake.evaluation.trial import EMPTIED, MOMENTS, Case, try_out
+from longtake.evaluation.trial import EMPTIED, MOMENTS, Case, _held, try_out
+from longtake.memory import Keep
 
 UNITS = choose("quick", policies="full,emptied,recency,uniform", lengths="24s", seeds="0,1", budgets="30", every=6.0)
 VOLATILE = ("ms_per_chunk",)
@@ -133,6 +134,21 @@ def test_what_is_held_is_told_truly(recording: Recording, stream: Stream) -> Non
             expected = sum(end > 0.7 * 40 for _, end in moments) / len(moments)
             if all(end > 0.7 * 40 or end < 0.5 * 40 for _, end in moments):
                 assert one["held"] == pytest.approx(expected)
+
+
+def test_evidence_is_held_when_something_of_its_own_moments_is(recording: Recording, stream: Stream) -> None:
+    event = stream.world.events[2]
+    moment = ((event.start + event.end) / 2,)
+    for low, high, expected in (
+        (0.0, event.start - 0.5, 0.0),
+        (event.start, event.end, 1.0),
+        (event.end + 1.1, 99, 0.0),
+    ):
+        with Engine(recording.watched_by()).open("full") as session:
+            recording.push_into(session)
+            time = session.memory.ledger["time"]
+            session.memory.evict(Keep.shared(((time >= low) & (time <= high)).nonzero().squeeze(1)))
+            assert _held(session, stream, moment) == expected
 
 
 def test_a_stream_says_how_old_its_evidence_is(stream: Stream) -> None:

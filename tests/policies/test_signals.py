@@ -14,7 +14,7 @@ from longtake.backbones.backbone import Backbone
 from longtake.engine import Engine
 from longtake.errors import LongtakeError
 from longtake.kv.ledger import Kind
-from longtake.policies.scored import Scored
+from longtake.policies.scored import Scored, _spoken_for
 from longtake.policies.signals.guidance import GLOBAL
 from longtake.policies.signals.key_difference import key_difference
 from longtake.policies.signals.lag import lag_score
@@ -306,6 +306,23 @@ def test_words_follow_their_chunk_or_compete(toy: Backbone) -> None:
         assert apart == 150
         kinds = ledger["kind"] == int(Kind.TIMESTAMP)
         assert (words == "follow") == bool(kinds.sum() > 0.3 * len(kinds)) or words == "compete"
+
+
+def test_words_that_follow_get_the_mean_score_of_their_chunk_s_pictures() -> None:
+    session = watched(random_backbone(), "van", frames=8)
+    ledger = session.memory.ledger
+    score = torch.arange(len(ledger), dtype=torch.float64)
+    words, pictures = (ledger["kind"] == int(kind) for kind in (Kind.TIMESTAMP, Kind.VISUAL))
+    followed, alone = _spoken_for(ledger, score, True), _spoken_for(ledger, score, False)
+    assert torch.equal(alone, score)
+    assert torch.equal(followed[~words], score[~words])
+    for chunk in ledger["chunk"][words].unique():
+        mine = ledger["chunk"] == chunk
+        mean = float(score[mine & pictures].mean())
+        assert followed[mine & words].tolist() == pytest.approx([mean] * int((mine & words).sum()))
+    silent = torch.where(pictures, score, float("nan"))
+    assert torch.equal(_spoken_for(ledger, silent, False)[words], followed[words])
+    assert (_spoken_for(ledger, silent, False)[ledger["kind"] == int(Kind.SYSTEM)] == float("inf")).all()
 
 
 def test_a_signal_of_states_is_refused_where_there_are_none(full_attention: Backbone) -> None:
