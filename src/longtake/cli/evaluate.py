@@ -32,7 +32,7 @@ def toy(
     models: Annotated[str | None, typer.Option(help="toy, or folders of models that know its world.")] = None,
     streams: Annotated[int | None, typer.Option(min=1, help="Streams for each length and seed.")] = None,
     preset: Annotated[
-        str, typer.Option(help="What the options above are where they are not given: quick or full.")
+        str, typer.Option(help="What the options above are where they are not given: quick, full or long.")
     ] = "quick",
     ablation: Annotated[str | None, typer.Option(help="A set of variants instead of policies, or 'list'.")] = None,
     every: Annotated[float, typer.Option(help="Seconds per event, on average.")] = 30.0,

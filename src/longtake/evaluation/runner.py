@@ -7,6 +7,7 @@ import platform
 import queue
 import time as clock
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -23,6 +24,16 @@ from longtake.evaluation.trial import Case, try_out
 
 _SAMPLE = 20.0  # seconds of the stream on which the time of everything is estimated
 Tell = Callable[[str, float], None]
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def run(units: Sequence[Unit], results: Results, workers: int, tell: Tell) -> None:
@@ -45,10 +56,9 @@ def run(units: Sequence[Unit], results: Results, workers: int, tell: Tell) -> No
         tell(f"{result['model']}, {result['seconds']:g} s, {result['policy']}", done / total)
 
 
+@_one_thread()
 def estimate(units: Sequence[Unit], results: Results, workers: int) -> float:
     """Seconds that `run` will take, from a try of every policy on a short stream. Larger memories take longer."""
-    torch_threads = torch.get_num_threads()
-    torch.set_num_threads(1)
     seconds, sample = 0.0, Stream(_SAMPLE, 0)
     recordings: dict[str, tuple[Recording, float]] = {}
     pace: dict[tuple[str, str, float | None], float] = {}
@@ -68,21 +78,16 @@ def estimate(units: Sequence[Unit], results: Results, workers: int) -> float:
                 _attempt(recording, sample, Case(case.policy, case.options, case.percent and 50.0, case.chunk))
                 pace[key] = (clock.perf_counter() - began) / _SAMPLE
             seconds += pace[key] * unit.stream.seconds
-    torch.set_num_threads(torch_threads)
     return seconds / workers
 
 
 def _inline(units: Sequence[Unit]) -> Iterator[Result]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
     models: dict[str, Backbone] = {}
-    try:
+    with _one_thread():
         for unit in units:
             if unit.model not in models:
                 models[unit.model] = load(unit.model)
             yield from _try_all(models[unit.model], unit)
-    finally:
-        torch.set_num_threads(threads)
 
 
 def _spread(units: Sequence[Unit], workers: int) -> Iterator[Result]:

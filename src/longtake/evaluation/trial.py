@@ -96,8 +96,7 @@ def try_out(
             "budget_tokens": session.policy.budget,
         }
         if case.policy == EMPTIED:
-            nothing = torch.empty(0, dtype=torch.int64)
-            memory.evict(Keep((nothing,) * len(memory.slabs)))
+            memory.evict(Keep.shared(torch.empty(0, dtype=torch.int64)))
         asked = [
             Asked(
                 question.kind,

@@ -69,8 +69,8 @@ def _require_matplotlib() -> None:
 
 def _against_budget(trials: Trials, title: str) -> Any:
     figure, axes = _axes(title, "budget, % of the stream's tokens", "accuracy, mean over tasks")
-    colours = _colours(trials)
-    for policy in _bounded(trials)[:_MOST]:
+    colours, bounded = _colours(trials), _bounded(trials)
+    for policy in bounded[:_MOST]:
         points = [
             (percent, found)
             for percent in trials.values("percent")
@@ -81,7 +81,7 @@ def _against_budget(trials: Trials, title: str) -> Any:
         where = [percent for percent, _ in points]
         axes.plot(where, mean, marker="o", markersize=3, label=policy, color=colours[policy])
         axes.fill_between(where, mean - half, mean + half, color=colours[policy], alpha=0.08, linewidth=0)
-    for policy in (name for name in trials.policies() if name not in _bounded(trials)):
+    for policy in (name for name in trials.policies() if name not in bounded):
         whole = trials.where(policy=policy).figure(macro)
         if whole:
             axes.axhline(whole.mean, color="black" if policy == "full" else "grey", linestyle=":", label=policy)

@@ -134,8 +134,6 @@ def budget_table(trials: Trials, value: Callable[[Result], float | None]) -> str
     for policy in trials.policies():
         mine = trials.where(policy=policy)
         cells = [mine.where(percent=percent).figure(value) for percent in budgets]
-        if not any(cells):
-            cells = [None for _ in budgets]
         rows.append([policy, *map(_cell, cells), _cell(mine.figure(value))])
     return table(["policy", *(f"{percent:g} %" for percent in budgets), "mean"], rows)
 

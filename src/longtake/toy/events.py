@@ -20,7 +20,8 @@ _TWINS = (
 # With repeats: the share of the objects that are never shown, of those shown that come once, and how many of the others
 # come again and again when there are events to fill; the rest comes two to six times.
 _ABSENT, _ONCE, _FILLERS = 1 / 6, 0.55, 4
-_MOST_COUNTED = 6
+MOST_COUNTED: Final = 6
+"""How often objects come at most that come a few times."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +104,7 @@ def _order(rng: np.random.Generator, objects: int, count: int, repeats: bool) ->
     shown = list(range(once))
     thing = once
     while thing < known - _FILLERS and len(shown) < count:
-        times = int(rng.integers(2, _MOST_COUNTED + 1))
+        times = int(rng.integers(2, MOST_COUNTED + 1))
         shown += [thing] * min(times, count - len(shown))
         thing += 1
     shown += rng.integers(known - _FILLERS, known, max(0, count - len(shown))).tolist()

@@ -7,14 +7,13 @@ from typing import Final
 import numpy as np
 
 from longtake.errors import LongtakeError
-from longtake.toy.events import CARD, Event
+from longtake.toy.events import CARD, MOST_COUNTED, Event
 from longtake.toy.scenery import Scenery
 from longtake.toy.shapes import SHAPES
 
 KINDS: Final = ("colour", "number", "order", "first", "last", "count", "seen", "when", "now")
 
 _PAIRS = 4  # at most so many "yes" and as many "no" among the questions of kind "seen", and so many of kind "order"
-_MOST_COUNTED = 6
 _MINUTES = 10  # a minute is answered in one digit
 _MARGIN = 2.0  # seconds that an event must keep from a full minute to be asked for its minute
 
@@ -114,7 +113,7 @@ class _Past:
     def counts(self) -> _Task:
         if self.scenery.repeats:
             for shape, shows in self.clear.items():
-                if len(shows) <= _MOST_COUNTED:
+                if len(shows) <= MOST_COUNTED:
                     yield f"how many times was the {shape} shown ?", str(len(shows)), self._moments(shows)
 
     def seen(self) -> _Task:

@@ -135,8 +135,8 @@ def evaluate(name: str, seed: int) -> dict[str, dict[str, float]]:
                     scores.setdefault(one["kind"], []).append(one["right"])
                     scores.setdefault("all", []).append(one["right"])
         report |= {
-            name: {kind: sum(hits) / len(hits) for kind, hits in sorted(scores.items())}
-            for name, scores in found.items()
+            title: {kind: sum(hits) / len(hits) for kind, hits in sorted(scores.items())}
+            for title, scores in found.items()
         }
     return report
 

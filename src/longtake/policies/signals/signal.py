@@ -47,12 +47,13 @@ class Signal(ABC):
 class WrittenOnce(Signal):
     """A signal that is final when a chunk comes in, and kept in a column of the ledger."""
 
-    first: ClassVar[float] = SETTLED
-    """The score of the prompt's opening."""
-
     def begin(self, memory: Memory, probe: Probe) -> None:
         super().begin(memory, probe)
-        memory.ledger.add_score(self.name, self.first)
+        memory.ledger.add_score(self.name, self.opening(memory))
+
+    def opening(self, memory: Memory) -> float:
+        """The score of the prompt's opening, which is held, and nothing else yet."""
+        return SETTLED
 
     def observe(self, memory: Memory, chunk: int, trace: Trace) -> None:
         ledger = memory.ledger

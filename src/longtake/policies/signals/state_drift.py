@@ -9,7 +9,6 @@ import torch
 
 from longtake.memory import Memory
 from longtake.policies.signals.signal import WrittenOnce
-from longtake.probe import Probe
 from longtake.trace import Trace
 
 
@@ -22,9 +21,8 @@ class StateDrift(WrittenOnce):
     line: ClassVar[str] = "how much each chunk changed the recurrent states (DeltaS)"
     needs_recurrent_states: ClassVar[bool] = True
 
-    def begin(self, memory: Memory, probe: Probe) -> None:
-        super().begin(memory, probe)
-        memory.ledger.add_score(self.name, state_drift(memory))
+    def opening(self, memory: Memory) -> float:
+        return state_drift(memory)
 
     def judge(self, memory: Memory, chunk: int, trace: Trace) -> float:
         return state_drift(memory)
